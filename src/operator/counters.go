@@ -100,13 +100,18 @@ type Client struct {
 	User string
 }
 
-// CounterError is an error that the client can fix.
-type CounterError struct {
+// Refusal is an error that the client can fix.
+type Refusal struct {
 	Status int // the HTTP status code.
 	Reason string
 }
 
-func (e *CounterError) Error() string { return e.Reason }
+func (e *Refusal) Error() string { return e.Reason }
+
+// Refuse returns a *Refusal.
+func Refuse(status int, format string, args ...any) error {
+	return &Refusal{status, fmt.Sprintf(format, args...)}
+}
 
 // Bounds on a change.
 const (
@@ -118,7 +123,7 @@ const (
 
 // BadChange returns an error of a client that has sent no valid change.
 func BadChange(format string, args ...any) error {
-	return &CounterError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
+	return Refuse(http.StatusBadRequest, format, args...)
 }
 
 // Check returns an error if c is not a valid change.

@@ -54,13 +54,16 @@ func (e *Editor) Hits(c *CounterChange) (*backend.Batch, error) {
 	if err := e.Limiter.Prepare(context.Background(), e.Limiter.Rules(), req, a, b); err != nil {
 		return nil, err
 	}
-	hits := b.Hits[:0]
+	hits, used := b.Hits[:0], uint64(0)
+	if c.Used != nil {
+		used = *c.Used
+	}
 	for _, h := range b.Hits {
 		isSame := func(other backend.Hit) bool {
 			return bytes.Equal(other.Key, h.Key) && other.Limit.Window() == h.Limit.Window()
 		}
 		if !slices.ContainsFunc(hits, isSame) { // A canary may share a counter.
-			h.Amount, h.Op, h.Atomic = min(c.usedUnits(), algorithm.MaxAmount), algorithm.Force, false
+			h.Amount, h.Op, h.Atomic = min(used, algorithm.MaxAmount), algorithm.Force, false
 			hits = append(hits, h)
 		}
 	}
@@ -87,15 +90,8 @@ func (c *CounterChange) entries() (entries []rules.Entry) {
 	return entries
 }
 
-func (c *CounterChange) usedUnits() uint64 {
-	if c.Used == nil {
-		return 0
-	}
-	return *c.Used
-}
-
 // Change performs c, which must be valid. client goes to OnChange. progress is called now and then with the number of
-// counters that a pattern matches so far. An error that is a *CounterError is the client's.
+// counters that a pattern matches so far. An error that is a *Refusal is the client's.
 func (e *Editor) Change(ctx context.Context, c CounterChange, client Client,
 	progress func(int),
 ) (*CounterReport, error) {
@@ -114,27 +110,21 @@ func (e *Editor) Change(ctx context.Context, c CounterChange, client Client,
 	return report, nil
 }
 
-// clientError returns err as an CounterError if the client can fix it.
+// clientError returns err as a *Refusal if the client can fix it.
 func clientError(err error) error {
 	switch {
 	case errors.Is(err, limiter.ErrInvalidRequest):
-		return &CounterError{Status: http.StatusBadRequest, Reason: err.Error()}
+		return Refuse(http.StatusBadRequest, "%v", err)
 	case errors.Is(err, backend.ErrNoNames):
-		return &CounterError{
-			Status: http.StatusNotImplemented,
-			Reason: err.Error() + ": name whole descriptors, or set MEMORY_COUNTER_NAMES=true",
-		}
+		return Refuse(http.StatusNotImplemented, "%v: name whole descriptors, or set MEMORY_COUNTER_NAMES=true", err)
 	}
 	return err
 }
 
 // errNoLimit returns the error of a descriptor without counters.
 func errNoLimit(c *CounterChange) error {
-	return &CounterError{
-		Status: http.StatusUnprocessableEntity,
-		Reason: fmt.Sprintf("no limit of domain %s applies to %s; /explain says why", rules.Quote(c.Domain),
-			c.DescriptorText()),
-	}
+	return Refuse(http.StatusUnprocessableEntity, "no limit of domain %s applies to %s; /explain says why",
+		rules.Quote(c.Domain), c.DescriptorText())
 }
 
 // changeDescriptor reports or changes the counters of one descriptor.

@@ -50,13 +50,17 @@ type LoadedRules struct {
 	Problems []string `json:"problems"`
 }
 
-// PerSecond are rates over the last 10 seconds.
-type PerSecond = history.PerSecond
+type (
+	// PerSecond are rates over the last 10 seconds.
+	PerSecond = history.PerSecond
+	// History are the rates of the last hour.
+	History = history.Hour
+)
 
 // Rates are the rates of the whole service, of each domain, and of some rules.
 type Rates struct {
 	Total   PerSecond     `json:"total"`
-	Domains []DomainRates `json:"domains"`
+	Domains []DomainRates `json:"domains"` // the busiest first.
 	Rules   []RuleRates   `json:"rules"`
 	// MatchingRules is how many rules the search finds. Rules is one page of them.
 	MatchingRules int `json:"matching_rules"`
@@ -79,19 +83,6 @@ type RuleRates struct {
 
 // Holds are the holds of a rule that this process opened.
 type Holds = metrics.Holds
-
-// History are the rates of the last hour. The six lists are equally long, in decisions per second,
-// oldest first. The last value is that of the last step that has ended.
-type History struct {
-	Start       time.Time `json:"start"` // the begin of the first step.
-	StepSeconds int       `json:"step_seconds"`
-	Admitted    []float64 `json:"admitted"`
-	Denied      []float64 `json:"denied"`
-	Near        []float64 `json:"near"`
-	Shadow      []float64 `json:"shadow"`
-	Fallback    []float64 `json:"fallback"`
-	Failed      []float64 `json:"failed"`
-}
 
 // The kinds and windows of a TopQuery.
 const (

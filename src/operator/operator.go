@@ -130,19 +130,7 @@ func (f *Figures) Candidate(limit int) (Candidate, bool) { return f.CandidateRul
 
 // History returns the last hour of a rule, or of a domain if rule is empty, or of the whole service if both are empty.
 // ok is false if there is no such domain or rule, or no history of it.
-func (f *Figures) History(domain, rule string) (list History, ok bool) {
-	hour, ok := f.history.Hour(domain, rule)
-	if !ok {
-		return History{}, false
-	}
-	list = History{Start: hour.Start, StepSeconds: int(history.Step / time.Second)}
-	for _, v := range hour.Values {
-		list.Admitted, list.Denied = append(list.Admitted, v.Admitted), append(list.Denied, v.Denied)
-		list.Near, list.Shadow = append(list.Near, v.Near), append(list.Shadow, v.Shadow)
-		list.Fallback, list.Failed = append(list.Fallback, v.Fallback), append(list.Failed, v.Failed)
-	}
-	return list, true
-}
+func (f *Figures) History(domain, rule string) (History, bool) { return f.history.Hour(domain, rule) }
 
 // Top returns the subjects that q asks for, those with most hits first.
 func (f *Figures) Top(q TopQuery) (list []Subject) {

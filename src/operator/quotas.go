@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"ratelimit/src/algorithm"
@@ -51,28 +50,17 @@ func QuotaTotalsText(t *quota.Totals) string {
 	return text
 }
 
-// usageCharge is what the subjects need of a report.
-type usageCharge struct {
-	answer limiter.Answer
-	charge limiter.Charge
-}
-
-var usageCharges = sync.Pool{New: func() any { return new(usageCharge) }}
-
 // RecordUsage shows what a proxy decided by a quota among subjects and denials, as if this service had decided it.
 func (o *Observer) RecordUsage(u *quota.Usage) {
 	if o.subjects != nil && len(u.Target.Hits) > 0 {
-		c := usageCharges.Get().(*usageCharge)
-		c.answer.RuleSet, c.answer.Domain = u.Target.RuleSet, u.Target.RuleSet.Domain(u.Domain)
+		answer := limiter.Answer{RuleSet: u.Target.RuleSet, Domain: u.Target.RuleSet.Domain(u.Domain)}
 		for i := range u.Target.Hits {
-			c.charge.Rule, c.charge.CounterKey = u.Target.Rules[i], u.Target.Hits[i].Key
-			o.subjects.Add(subjects.Hits, &c.answer, &c.charge, u.Allowed+u.Denied, u.Entries)
+			charge := limiter.Charge{Rule: u.Target.Rules[i], CounterKey: u.Target.Hits[i].Key}
+			o.subjects.Add(subjects.Hits, &answer, &charge, u.Allowed+u.Denied, u.Entries)
 			if u.Denied > 0 && !u.Target.Hits[i].NoVeto {
-				o.subjects.Add(subjects.DeniedHits, &c.answer, &c.charge, u.Denied, u.Entries)
+				o.subjects.Add(subjects.DeniedHits, &answer, &charge, u.Denied, u.Entries)
 			}
 		}
-		*c = usageCharge{}
-		usageCharges.Put(c)
 	}
 	if o.sampler != nil && u.Denied > 0 {
 		now := time.Now()
@@ -96,8 +84,7 @@ func (o *Observer) RecordUsage(u *quota.Usage) {
 
 // Quotas returns the quota buckets that q asks for, those with most demand first, and the totals of all.
 func (f *Figures) Quotas(q QuotaQuery) (v Quotas) {
-	d := f.Divider
-	now := quota.Now()
+	d, now := f.Divider, quota.Now()
 	v.Total = d.Stats().Totals()
 	if q.Bucket == nil {
 		v.Buckets, v.MatchingBuckets = d.Snapshot(q.Domain, q.Buckets, q.Proxies, now)

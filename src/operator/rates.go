@@ -14,17 +14,15 @@ import (
 // the first offset rules and returns at most limit. Rules with decisions in the last ten seconds come first, the
 // busiest ones first, then all others by name.
 func (f *Figures) Rates(search string, offset, limit int) Rates {
-	current := f.history.Current()
+	current, set := f.history.Current(), f.rules.Load()
+	if set == nil {
+		return Rates{Total: current.Total}
+	}
 	page := ratesPage{
+		Rates:  Rates{Total: current.Total, Domains: domainRates(current, set)},
 		search: strings.ToLower(search), offset: offset, limit: limit,
 		known: make(map[metrics.RuleName]PerSecond), holds: f.registry.Holds(),
 	}
-	page.Total = current.Total
-	set := f.rules.Load()
-	if set == nil {
-		return page.Rates
-	}
-	page.Domains = domainRates(current, set)
 	for _, r := range current.Rules {
 		name := metrics.RuleName{Domain: r.Domain, Rule: r.Rule}
 		page.known[name] = r.PerSecond
@@ -32,8 +30,8 @@ func (f *Figures) Rates(search string, offset, limit int) Rates {
 			page.add(rule)
 		}
 	}
-	for _, d := range slices.SortedFunc(slices.Values(set.Domains()),
-		func(a, b *rules.Domain) int { return strings.Compare(a.Name, b.Name) }) {
+	byName := func(a, b *rules.Domain) int { return strings.Compare(a.Name, b.Name) }
+	for _, d := range slices.SortedFunc(slices.Values(set.Domains()), byName) {
 		page.addIdle(d)
 	}
 	return page.Rates

@@ -37,16 +37,16 @@ func (s *Service) buildDivvy(failed func(error)) error {
 		Domain:             d.Domain,
 		DomainFromOnlyList: d.UseOnlyList,
 		DomainKey:          d.DomainKey,
-		TLS:                s.servers.ports.Divvy.TLSConfig,
 		RoundSecondsUp:     d.Rounding == "up",
 		MaxLineBytes:       int(d.MaxLineBytes),
-		MaxPipelined:       d.MaxPipelined,
-		Limits: pipeline.Limits{
+		Config: pipeline.Config{
+			TLS:            s.servers.ports.Divvy.TLSConfig,
+			MaxPipelined:   d.MaxPipelined,
 			MaxConnections: s.servers.ports.Divvy.MaxConns,
 			MemoryBudget:   s.servers.ports.Budget,
 			IdleTimeout:    d.IdleTimeout,
+			Events:         s.pipelineEvents("divvy", failed, s.hitsRecorder()),
 		},
-		Events: s.pipelineEvents("divvy", failed, s.hitsRecorder()),
 	})
 	if err != nil {
 		return err

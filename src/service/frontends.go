@@ -14,6 +14,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"ratelimit/src/frontend/access"
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/frontend/h2"
 	"ratelimit/src/frontend/pipeline"
@@ -67,7 +68,7 @@ func (s *Service) buildFrontends() error {
 	requests := http.NewServeMux()
 	requests.Handle("/json", s.servers.holdEarly(s.spans.HTTP("/json", service.JSONHandler())))
 	s.servers.serveHTTP(s.servers.ports.HTTP, s.health.handleProbes(requests))
-	attempts, err := admin.NewAttempts()
+	attempts, err := access.NewAttempts()
 	if err != nil {
 		return err
 	}
@@ -92,7 +93,7 @@ func headerNames(cfg *settings.Settings) *rls.HeaderNames {
 	return names
 }
 
-func (s *Service) debugHandler(attempts *admin.Attempts) http.Handler {
+func (s *Service) debugHandler(attempts *access.Attempts) http.Handler {
 	withRules := func(write func(io.Writer, *rules.Set) error) func(io.Writer) error {
 		return func(w io.Writer) error {
 			set := s.limiter.Rules()

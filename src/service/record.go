@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -27,8 +26,7 @@ func (s *Service) record(ctx context.Context, q admin.RecordQuery, client operat
 		}
 	}
 	bytes, hasStarted := 0, false
-	cfg := recording.Config{Percent: q.Percent, ByKey: q.ByKey, Domain: q.Domain}
-	err := s.observers.recording.Stream(ctx, cfg, func(lines []byte) error {
+	err := s.observers.recording.Stream(ctx, q.Config, func(lines []byte) error {
 		if !hasStarted {
 			hasStarted = true
 			s.log.AlwaysShown.WithFields(fields).WithTime(time.Now()).Info("requests are being recorded")
@@ -37,11 +35,8 @@ func (s *Service) record(ctx context.Context, q admin.RecordQuery, client operat
 		return write(lines)
 	})
 	if errors.Is(err, recording.ErrTooMany) {
-		return &admin.RecordError{
-			Status: http.StatusTooManyRequests,
-			Reason: fmt.Sprintf("%d recordings run, which are the most at a time; end one of them, or try again later",
-				recording.MaxRecordings),
-		}
+		return operator.Refuse(http.StatusTooManyRequests,
+			"%d recordings run, which are the most at a time; end one of them, or try again later", recording.MaxRecordings)
 	}
 	fields["bytes"] = bytes
 	s.log.AlwaysShown.WithFields(fields).WithTime(time.Now()).Info("the recording of requests has ended")

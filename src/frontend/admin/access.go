@@ -1,15 +1,13 @@
 package admin
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
 	"fmt"
 	"math"
 	"mime"
-	"net"
 	"net/http"
-	"net/netip"
 	"strings"
+
+	"ratelimit/src/frontend/access"
 )
 
 // RequireToken passes requests to next if they send token, either as a bearer token or as the password
@@ -17,26 +15,24 @@ import (
 //
 // A client that has sent too many wrong tokens gets 429 whatever it sends, so that it does not learn whether a guess is
 // right. Requests without a token are not counted.
-func RequireToken(token string, attempts *Attempts, next http.Handler) http.Handler {
+func RequireToken(token string, attempts *access.Attempts, next http.Handler) http.Handler {
 	if token == "" {
 		return next
 	}
-	wantHash := sha256.Sum256([]byte(token)) // Hashes have the same length, so comparing them takes constant time.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sent, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !isBearer {
 			_, sent, _ = r.BasicAuth()
 		}
 		if sent != "" {
-			client := ClientKey(r.RemoteAddr)
-			if wait := attempts.Add(client); wait > 0 {
+			if wait := attempts.Add(r.RemoteAddr); wait > 0 {
 				w.Header().Set("Retry-After", fmt.Sprint(int(math.Ceil(wait.Seconds()))))
 				http.Error(w, "too many wrong tokens came from this address; wait as long as Retry-After says",
 					http.StatusTooManyRequests)
 				return
 			}
-			if hash := sha256.Sum256([]byte(sent)); subtle.ConstantTimeCompare(hash[:], wantHash[:]) == 1 {
-				attempts.Forgive(client)
+			if access.IsSecret(sent, token) {
+				attempts.Forgive(r.RemoteAddr)
 				next.ServeHTTP(w, r)
 				return
 			}
@@ -44,23 +40,6 @@ func RequireToken(token string, attempts *Attempts, next http.Handler) http.Hand
 		w.Header().Set("WWW-Authenticate", `Basic realm="ratelimit", charset="UTF-8"`)
 		http.Error(w, "send DEBUG_TOKEN: Authorization: Bearer <token>", http.StatusUnauthorized)
 	})
-}
-
-// ClientKey returns the client whose attempts count together, for the address and port of one: the address. Of an IPv6
-// address it is the network of 64 bits, because one host may have all addresses there.
-func ClientKey(remoteAddr string) string {
-	addr, err := netip.ParseAddrPort(remoteAddr)
-	if err != nil {
-		return remoteAddr
-	}
-	ip := addr.Addr().Unmap()
-	if ip.Is6() {
-		network, err := ip.WithZone("").Prefix(64)
-		if err == nil {
-			return network.String()
-		}
-	}
-	return ip.String()
 }
 
 // protectFromSites refuses requests that a browser sends for a page of another origin, and keeps browsers from taking
@@ -119,10 +98,5 @@ func isLocal(r *http.Request) bool {
 			return false
 		}
 	}
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return false
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
+	return access.IsOnThisHost(r.RemoteAddr)
 }

@@ -5,12 +5,14 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"ratelimit/src/frontend/access"
 )
 
 // newAttempts returns an Attempts without clients.
-func newAttempts(t *testing.T) *Attempts {
+func newAttempts(t *testing.T) *access.Attempts {
 	t.Helper()
-	a, err := NewAttempts()
+	a, err := access.NewAttempts()
 	if err != nil {
 		t.Fatal(err)
 	}

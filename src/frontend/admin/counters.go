@@ -1,10 +1,10 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -55,7 +55,7 @@ func (a *countersAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = change.Check()
 	}
 	if err != nil {
-		writeCounterError(w, err)
+		writeRefusal(w, err)
 		return
 	}
 	timeout := operator.ChangeTimeout
@@ -66,24 +66,24 @@ func (a *countersAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			defer func() { <-a.patterns }()
 		default:
 			w.Header().Set("Retry-After", "5")
-			writeCounterError(w, &operator.CounterError{
-				Status: http.StatusTooManyRequests,
-				Reason: fmt.Sprintf("%d patterns are being searched for; try again later", maxPatterns),
-			})
+			writeRefusal(w, operator.Refuse(http.StatusTooManyRequests,
+				"%d patterns are being searched for; try again later", maxPatterns))
 			return
 		}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
-	client := operator.Client{Addr: r.RemoteAddr}
-	if user, _, ok := r.BasicAuth(); ok {
-		client.User = user[:min(len(user), maxUserNameBytes)]
-	}
 	out := &reportWriter{w: w, lines: change.IsPattern() &&
 		strings.Contains(r.Header.Get("Accept"), "application/x-ndjson")}
 	out.extendDeadline(timeout)
-	report, err := a.change(ctx, change, client, out.progress)
+	report, err := a.change(ctx, change, clientOf(r), out.progress)
 	out.finish(report, err)
+}
+
+// clientOf returns who sent a request.
+func clientOf(r *http.Request) operator.Client {
+	user, _, _ := r.BasicAuth()
+	return operator.Client{Addr: r.RemoteAddr, User: user[:min(len(user), maxUserNameBytes)]}
 }
 
 // reportWriter writes the answer to a change.
@@ -122,7 +122,7 @@ func (o *reportWriter) finish(report *operator.CounterReport, err error) {
 	case err != nil && !o.last.IsZero(): // The status is written already.
 		o.writeLine(map[string]string{"error": err.Error()})
 	case err != nil:
-		writeCounterError(o.w, err)
+		writeRefusal(o.w, err)
 	case o.lines:
 		o.writeLine(report)
 	default:
@@ -130,9 +130,10 @@ func (o *reportWriter) finish(report *operator.CounterReport, err error) {
 	}
 }
 
-func writeCounterError(w http.ResponseWriter, err error) {
+// writeRefusal answers with the status of err; 503 if it is not the client's.
+func writeRefusal(w http.ResponseWriter, err error) {
 	status := http.StatusServiceUnavailable
-	if e, ok := errors.AsType[*operator.CounterError](err); ok {
+	if e, ok := errors.AsType[*operator.Refusal](err); ok {
 		status = e.Status
 	}
 	http.Error(w, err.Error(), status)
@@ -142,20 +143,13 @@ func writeCounterError(w http.ResponseWriter, err error) {
 func readChange(w http.ResponseWriter, r *http.Request) (c operator.CounterChange, err error) {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxChangeBytes))
 	d.DisallowUnknownFields()
-	err = d.Decode(&c)
-	if err == nil {
+	if err = d.Decode(&c); err == nil {
 		if _, more := d.Token(); !errors.Is(more, io.EOF) {
-			err = errors.New("more than one object")
-			if more != nil {
-				err = more
-			}
+			err = cmp.Or(more, errors.New("more than one object"))
 		}
 	}
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		return c, &operator.CounterError{
-			Status: http.StatusRequestEntityTooLarge,
-			Reason: fmt.Sprintf("the body has more than %d bytes", maxChangeBytes),
-		}
+		return c, operator.Refuse(http.StatusRequestEntityTooLarge, "the body has more than %d bytes", maxChangeBytes)
 	}
 	if err != nil {
 		return c, operator.BadChange("the body is no change of counters: %v", err)

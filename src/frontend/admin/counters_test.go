@@ -177,8 +177,8 @@ func TestErrorsOfChanges(t *testing.T) {
 		code int
 	}{
 		{errors.New("redis: no answer"), 503},
-		{&operator.CounterError{Status: 404, Reason: "no limit applies"}, 404},
-		{fmt.Errorf("rule x: %w", &operator.CounterError{Status: 400, Reason: "add ip"}), 400},
+		{&operator.Refusal{Status: 404, Reason: "no limit applies"}, 404},
+		{fmt.Errorf("rule x: %w", &operator.Refusal{Status: 400, Reason: "add ip"}), 400},
 	} {
 		w := ask(DebugPages{ChangeCounters: (&fakeCounters{err: tt.err}).Change}.Handler(), http.MethodGet,
 			"?domain=d&entry=a=b", "")

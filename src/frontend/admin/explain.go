@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,20 +26,23 @@ func explainHandler(l *limiter.Limiter) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q, err := readQuestion(w, r)
 		var report *explain.Report
-		if err == nil {
-			report, err = q.answer(r.Context(), l)
+		switch {
+		case err != nil:
+		case q.bucket != nil:
+			report, err = explain.QuotaBucket(r.Context(), l, q.domain, q.bucket, true)
+		default:
+			report, err = explain.Request(r.Context(), l, q.request, true)
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			rls.WriteError(w, err)
-			return
-		}
-		if q.asJSON {
+		case q.asJSON:
 			w.Header().Set("Content-Type", "application/json")
 			_ = output.WriteJSON(w, report) // The write fails only if the caller has gone.
-			return
+		default:
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			_, _ = io.WriteString(w, report.Text())
 		}
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = io.WriteString(w, report.Text())
 	})
 }
 
@@ -54,14 +56,6 @@ type question struct {
 	domain  []byte           // of bucket.
 	bucket  []rules.Entry
 	asJSON  bool // true if the caller wants the report as JSON.
-}
-
-// answer explains the request or the bucket by the rules and counters of l.
-func (q *question) answer(ctx context.Context, l *limiter.Limiter) (*explain.Report, error) {
-	if q.bucket != nil {
-		return explain.QuotaBucket(ctx, l, q.domain, q.bucket, true)
-	}
-	return explain.Request(ctx, l, q.request, true)
 }
 
 // readQuestion reads what a caller asks for.

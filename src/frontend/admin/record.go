@@ -13,33 +13,19 @@ import (
 	"time"
 
 	"ratelimit/src/operator"
+	"ratelimit/src/operator/recording"
 )
 
 // RecordQuery says which requests a recording has, and when it ends.
 type RecordQuery struct {
-	// Percent is how much is recorded, of all requests or of all values of ByKey: above 0, at most 100.
-	Percent float64
-	// ByKey, if set, chooses by the value of the entry with this key, so that all requests with a chosen value are
-	// recorded.
-	ByKey string
-	// Domain, if set, is the only domain that is recorded.
-	Domain string
-	// For is how long the recording takes, and MaxBytes its most bytes.
-	For      time.Duration
+	recording.Config
+	For      time.Duration // how long the recording takes at most.
 	MaxBytes int64
 }
 
 // Record calls write with whole lines of JSON until ctx ends or write returns an error. Its error is that of write, or
-// a *RecordError. client goes into the log.
+// a *operator.Refusal. client goes into the log.
 type Record func(ctx context.Context, q RecordQuery, client operator.Client, write func(lines []byte) error) error
-
-// RecordError is a refusal of a recording.
-type RecordError struct {
-	Status int // the HTTP status code.
-	Reason string
-}
-
-func (e *RecordError) Error() string { return e.Reason }
 
 // Bounds on a recording, and the defaults of the query.
 const (
@@ -81,7 +67,7 @@ func ParseSample(text string) (percent float64, err error) {
 
 // parseRecordQuery reads the query of /api/record.
 func parseRecordQuery(query string) (q RecordQuery, err error) {
-	q = RecordQuery{Percent: 100, For: DefaultRecordTime, MaxBytes: DefaultRecordBytes}
+	q = RecordQuery{recording.Config{Percent: 100}, DefaultRecordTime, DefaultRecordBytes}
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return q, fmt.Errorf("the query cannot be read: %w", err)
@@ -144,19 +130,15 @@ func (a recordAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), q.For)
 	defer cancel()
-	client := operator.Client{Addr: r.RemoteAddr}
-	if user, _, ok := r.BasicAuth(); ok {
-		client.User = user[:min(len(user), maxUserNameBytes)]
-	}
 	out := &recordWriter{w: w, left: q.MaxBytes}
 	// The server's read timeout would end the request. It fails only in tests, for connections without deadlines.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	err = a.record(ctx, q, client, out.write)
-	refusal, isRefused := errors.AsType[*RecordError](err)
+	err = a.record(ctx, q, clientOf(r), out.write)
+	_, isRefused := errors.AsType[*operator.Refusal](err)
 	switch {
 	case isRefused:
 		w.Header().Set("Retry-After", "10")
-		http.Error(w, refusal.Reason, refusal.Status)
+		writeRefusal(w, err)
 	case errors.Is(err, errRecordFull):
 		w.Header().Set(RecordEndTrailer, RecordEndMaxBytes)
 	case err == nil && r.Context().Err() == nil:

@@ -127,7 +127,7 @@ func (b *batch) decideRequests() (f *pipeline.Fault) {
 		answered++
 	}
 	if answered > 0 {
-		b.srv.answeredHits.Add(uint64(answered))
+		b.srv.Answered.Add(uint64(answered))
 		b.srv.cfg.OnDecisions(answered, time.Since(start))
 	}
 	b.requests.Reset(maxPooledCharges)
@@ -145,7 +145,7 @@ func (b *batch) appendReply(it *limiter.Item) *pipeline.Fault {
 	case err != nil && !storeFailed:
 		return errInternal
 	case it.Answer.Domain == nil:
-		return newFaultf("No rules are loaded for the domain %s.", it.Request.Domain)
+		return pipeline.Faultf("No rules are loaded for the domain %s.", it.Request.Domain)
 	}
 	switch st := &it.Answer.Statuses[0]; {
 	case !storeFailed:

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules/compile"
@@ -54,7 +53,9 @@ func serveBench(kind string) error {
 		counters.UseRules(set)
 		lim.UseRules(set)
 		latency := new(metrics.Histogram)
-		s, err := New(Config{Limiter: lim, Domain: "kitchen", Events: pipeline.Events{OnDecisions: latency.ObserveMany}})
+		cfg := Config{Limiter: lim, Domain: "kitchen"}
+		cfg.OnDecisions = latency.ObserveMany
+		s, err := New(cfg)
 		if err != nil {
 			return err
 		}

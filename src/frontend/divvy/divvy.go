@@ -6,15 +6,11 @@ package divvy
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
@@ -39,81 +35,41 @@ type Config struct {
 	// DomainKey is the key of the pair that names the domain. The pair is removed from the
 	// request. If DomainKey is empty, clients cannot choose the domain.
 	DomainKey string
-	// TLS, if set, encrypts every connection.
-	TLS *tls.Config
 	// RoundSecondsUp rounds the seconds in replies up. By default they are rounded to the nearest,
 	// as in divvy, so a reply may say 0 in the last half second.
 	RoundSecondsUp bool
 	// MaxLineBytes is the longest line in bytes, without its end, less than 64 MiB. Defaults to 1 MiB. It sets
 	// MaxInputBytes.
 	MaxLineBytes int
-	// MaxPipelined is how many requests of a connection the limiter decides in one call, at most pipeline.MaxPipelined.
-	// Defaults to 128.
-	MaxPipelined int
-	pipeline.Limits
-	pipeline.Events
+	pipeline.Config
 }
 
-const defaultMaxLineBytes = 1 << 20
-
-// Server answers clients of divvy. Create it with New.
+// Server answers clients of divvy, and counts HITs that were answered with OK true or OK false. Create it with New.
 type Server struct {
 	*pipeline.Server
 	cfg           Config
 	defaultDomain []byte
 	now           time.Time // the time of all requests in tests. The zero time means the store's clock.
-
-	batchPool sync.Pool // *batch values.
-
-	answeredHits atomic.Uint64
-	errorReplies pipeline.ErrorCounts
+	batchPool     sync.Pool // *batch values.
 }
 
 // New returns a server without a listener. It fails if cfg is invalid.
 func New(cfg Config) (*Server, error) {
-	cfg.MaxLineBytes = cmp.Or(cfg.MaxLineBytes, defaultMaxLineBytes)
-	cfg.MaxPipelined = cmp.Or(cfg.MaxPipelined, 128)
+	cfg.MaxLineBytes = cmp.Or(cfg.MaxLineBytes, 1<<20)
 	switch {
 	case cfg.Limiter == nil:
 		return nil, errors.New("divvy: Config.Limiter is missing")
 	case cfg.Domain == "" && cfg.DomainKey == "":
 		return nil, errors.New("divvy: Config.Domain and Config.DomainKey are both empty")
-	case cfg.MaxLineBytes < 0 || cfg.MaxPipelined < 0:
+	case cfg.MaxLineBytes < 0:
 		return nil, errors.New("divvy: a limit is negative")
-	case cfg.MaxPipelined > pipeline.MaxPipelined:
-		return nil, fmt.Errorf("divvy: %d requests at a time are more than %d", cfg.MaxPipelined, pipeline.MaxPipelined)
 	}
-	cfg.SetDefaults()
-	cfg.MaxInputBytes = cfg.MaxLineBytes + len("\r\n")
-	s := &Server{
-		cfg: cfg, defaultDomain: []byte(cfg.Domain),
-		errorReplies: pipeline.NewErrorCounts(errorCodeUnknown, errorCodeUnknownCommand),
-	}
-	s.batchPool.New = func() any {
-		return &batch{srv: s}
-	}
-	server, err := pipeline.New(pipeline.Config{
-		Protocol: "divvy", Request: "line",
-		NewSession: func(net.Addr) pipeline.Session { return &session{srv: s} },
-		FaultReply: s.faultReply,
-		TLS:        cfg.TLS,
-		OnPanic:    cfg.OnPanic,
-		Limits:     cfg.Limits,
-	})
-	s.Server = server
+	s := &Server{cfg: cfg, defaultDomain: []byte(cfg.Domain)}
+	s.batchPool.New = func() any { return &batch{srv: s} }
+	s.cfg.Protocol, s.cfg.Request, s.cfg.MaxInputBytes = "divvy", "line", cfg.MaxLineBytes+len("\r\n")
+	s.cfg.NewSession = func(net.Addr) pipeline.Session { return &session{srv: s} }
+	s.cfg.FaultReply, s.cfg.ErrorCodes = s.faultReply, []string{errorCodeUnknown, errorCodeUnknownCommand}
+	var err error
+	s.Server, err = pipeline.New(&s.cfg.Config)
 	return s, err
-}
-
-// Stats are the figures of a Server, counted since the start.
-type Stats struct {
-	connlimit.Stats
-	// AnsweredHits counts HITs that were answered with OK true or OK false.
-	AnsweredHits uint64
-	// ErrorReplies counts ERR replies by code. It has an element for each code.
-	ErrorReplies map[string]uint64
-}
-
-// Stats returns the server's figures.
-func (s *Server) Stats() Stats {
-	return Stats{Stats: s.Server.Stats(), AnsweredHits: s.answeredHits.Load(), ErrorReplies: s.errorReplies.Read()}
 }

@@ -41,7 +41,7 @@ func closed(c net.Conn) bool {
 // many packets it sends meanwhile. Complete lines keep a connection open.
 func TestSlowLoris(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := build(t, Config{Limits: pipeline.Limits{IdleTimeout: 10 * time.Minute}})
+		s := build(t, Config{Config: pipeline.Config{IdleTimeout: 10 * time.Minute}})
 		c := pipe(s)
 		for range 3 {
 			time.Sleep(9 * time.Minute)
@@ -72,7 +72,7 @@ func TestSlowLoris(t *testing.T) {
 // An idle client is closed without a line.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := build(t, Config{Limits: pipeline.Limits{IdleTimeout: time.Minute}})
+		s := build(t, Config{Config: pipeline.Config{IdleTimeout: time.Minute}})
 		c := pipe(s)
 		begun := time.Now()
 		if got := rest(t, c); got != "" || time.Since(begun) != time.Minute {
@@ -116,7 +116,7 @@ func TestNeverReads(t *testing.T) {
 
 // A client that sends endlessly and never reads is closed.
 func TestFloodWithoutReading(t *testing.T) {
-	s := build(t, Config{Limits: pipeline.Limits{WriteTimeout: 200 * time.Millisecond}})
+	s := build(t, Config{Config: pipeline.Config{WriteTimeout: 200 * time.Millisecond}})
 	c := dial(t, start(t, s))
 	flood := strings.Repeat("HIT ip=1\n", 10_000)
 	for {
@@ -177,7 +177,7 @@ func TestFullPort(t *testing.T) {
 	var addr string
 	var in []net.Conn
 	for try := 0; ; try++ {
-		s = build(t, Config{Limits: pipeline.Limits{MaxConnections: 2}})
+		s = build(t, Config{Config: pipeline.Config{MaxConnections: 2}})
 		addr, in = start(t, s), nil
 		active := time.Now()
 		for range 2 {
@@ -215,7 +215,7 @@ func TestFullPort(t *testing.T) {
 func TestLongLinesCountInTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held := connlimit.NewMemoryBudget(1 << 20)
-		s := build(t, Config{Limits: pipeline.Limits{MemoryBudget: held}})
+		s := build(t, Config{Config: pipeline.Config{MemoryBudget: held}})
 		small, large := pipe(s), pipe(s)
 		send(t, small, strings.Repeat("x", 100_000))
 		go func() { _, _ = io.WriteString(large, strings.Repeat("x", 1_000_000)) }() // until it is closed
@@ -254,8 +254,7 @@ func TestTLS(t *testing.T) {
 	certificates := httptest.NewTLSServer(nil) // has some for 127.0.0.1
 	defer certificates.Close()
 	s := build(t, Config{
-		TLS:    &tls.Config{Certificates: certificates.TLS.Certificates},
-		Limits: pipeline.Limits{MaxConnections: 1},
+		Config: pipeline.Config{TLS: &tls.Config{Certificates: certificates.TLS.Certificates}, MaxConnections: 1},
 	})
 	addr := start(t, s)
 	trust := certificates.Client().Transport.(*http.Transport).TLSClientConfig
@@ -287,7 +286,7 @@ func TestTLS(t *testing.T) {
 // A client that does not start TLS is closed.
 func TestTLSHandshakeTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := build(t, Config{TLS: new(tls.Config)})
+		s := build(t, Config{Config: pipeline.Config{TLS: new(tls.Config)}})
 		begun := time.Now()
 		if !closed(pipe(s)) || time.Since(begun) != 5*time.Second {
 			t.Errorf("it took %v", time.Since(begun))
@@ -329,7 +328,7 @@ func TestShutdown(t *testing.T) {
 		}
 		s.Shutdown(t.Context()) // once more is no harm
 
-		s = build(t, Config{Limits: pipeline.Limits{WriteTimeout: time.Hour}})
+		s = build(t, Config{Config: pipeline.Config{WriteTimeout: time.Hour}})
 		deaf := pipe(s)
 		send(t, deaf, "HIT ip=1\n")
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)

@@ -1,11 +1,15 @@
 package divvy
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
 )
 
@@ -60,4 +64,41 @@ func (s *Server) refusesEveryRequest(st *limiter.Status) bool {
 		}
 	}
 	return false
+}
+
+// These are the codes of ERR replies. Faults without a code have errorCodeUnknown.
+const (
+	errorCodeUnknown        = "unknown"
+	errorCodeUnknownCommand = "unknown-command"
+)
+
+// faultReply returns the ERR reply for f, which ends the connection, and counts it.
+func (s *Server) faultReply(f *pipeline.Fault) []byte {
+	s.CountErrorReply(cmp.Or(f.Code, errorCodeUnknown))
+	return append(appendFault(nil, f), '\n')
+}
+
+// appendFault appends the ERR reply for f without its line end.
+func appendFault(dst []byte, f *pipeline.Fault) []byte {
+	return fmt.Appendf(dst, `ERR %s "%s"`, cmp.Or(f.Code, errorCodeUnknown), pipeline.OneLine(f.Text))
+}
+
+// The texts of errOpenQuote and errUnexpectedEnd are those of Button's divvy.
+var (
+	errOpenQuote     = pipeline.Faultf("Unexpected end of quoted string.")
+	errUnexpectedEnd = pipeline.Faultf("Unexpected end of input string.")
+	errTooManyPairs  = pipeline.Faultf("More than %d keys.", maxRequestPairs)
+	errNotReady      = pipeline.Faultf("No rules are loaded yet.")
+	errStore         = pipeline.Faultf("The store did not answer.")
+	errInternal      = pipeline.Faultf("Internal error.")
+)
+
+func errLongLine(most int) *pipeline.Fault {
+	return pipeline.Faultf("Line is longer than %d bytes.", most)
+}
+
+// errExpectedText returns the fault of a line that has rest where want must be.
+func errExpectedText(want string, rest []byte) *pipeline.Fault {
+	_, size := utf8.DecodeRune(rest)
+	return pipeline.Faultf("Expected %s, found '%s'", want, rest[:size])
 }

@@ -206,7 +206,7 @@ func TestConversations(t *testing.T) {
 		}},
 		{
 			"batches of one",
-			Config{MaxPipelined: 1},
+			Config{Config: pipeline.Config{MaxPipelined: 1}},
 			[]string{"HIT ip=1\nHIT ip=1\nHIT ip=1\n", "OK true 1 10\nOK true 0 10\nOK false 0 10\n"},
 		},
 		{"CRLF, and no end", Config{}, []string{"HIT ip=1\r\nhit \"ip\"=\"1\"", "OK true 1 10\nOK true 0 10\n"}},
@@ -243,7 +243,7 @@ func TestConversations(t *testing.T) {
 			"HIT ip=2\nHIT ip=1234567890", "OK true 1 10\nERR unknown \"Line is longer than 12 bytes.\"\n",
 		}},
 		{"no end at all", Config{}, []string{
-			strings.Repeat("x", defaultMaxLineBytes+2),
+			strings.Repeat("x", 1<<20+2),
 			"ERR unknown \"Line is longer than 1048576 bytes.\"\n",
 		}},
 		{"300 kB", Config{}, []string{
@@ -336,13 +336,10 @@ func TestStoreTrouble(t *testing.T) {
 	}
 	var failures []error
 	panics := 0
-	s := build(t, Config{
-		Limiter: decide(t, limiter.Config{Backend: lossy{store}}),
-		Events: pipeline.Events{ // one at a time
-			OnFailure: func(err error) { failures = append(failures, err) },
-			OnPanic:   func(any, []byte) { panics++ },
-		},
-	})
+	cfg := Config{Limiter: decide(t, limiter.Config{Backend: lossy{store}})}
+	cfg.OnFailure = func(err error) { failures = append(failures, err) } // one at a time
+	cfg.OnPanic = func(any, []byte) { panics++ }
+	s := build(t, cfg)
 	addr := start(t, s)
 	const lost = "ERR unknown \"The store did not answer.\"\n"
 	for _, tt := range []struct{ said, want string }{
@@ -363,7 +360,7 @@ func TestStoreTrouble(t *testing.T) {
 		!errors.Is(failures[1], limiter.ErrStoreFailed) || !errors.Is(failures[2], errMisuse) {
 		t.Errorf("told of %v", failures)
 	}
-	if st := s.Stats(); st.AnsweredHits != 4 || st.ErrorReplies["unknown"] != 4 ||
+	if st := s.Stats(); st.Answered != 4 || st.ErrorReplies["unknown"] != 4 ||
 		st.ErrorReplies["unknown-command"] != 0 || panics != 1 {
 		t.Errorf("got %+v and %d panics", st, panics)
 	}
@@ -426,10 +423,10 @@ func TestConfig(t *testing.T) {
 		{Limiter: l},
 		{Limiter: l, Domain: "d", MaxLineBytes: -1},
 		{Limiter: l, Domain: "d", MaxLineBytes: pipeline.MaxLargeInputBytes},
-		{Limiter: l, Domain: "d", Limits: pipeline.Limits{MaxConnections: -1}},
-		{Limiter: l, Domain: "d", MaxPipelined: -1},
-		{Limiter: l, Domain: "d", MaxPipelined: limiter.MaxDescriptors + 1},
-		{Limiter: l, Domain: "d", Limits: pipeline.Limits{WriteTimeout: -1}},
+		{Limiter: l, Domain: "d", Config: pipeline.Config{MaxConnections: -1}},
+		{Limiter: l, Domain: "d", Config: pipeline.Config{MaxPipelined: -1}},
+		{Limiter: l, Domain: "d", Config: pipeline.Config{MaxPipelined: limiter.MaxDescriptors + 1}},
+		{Limiter: l, Domain: "d", Config: pipeline.Config{WriteTimeout: -1}},
 	} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%+v is good", cfg)
@@ -443,12 +440,14 @@ func TestConfig(t *testing.T) {
 // Stats and OnDecisions count the same HITs.
 func TestStats(t *testing.T) {
 	hits := make(chan int, 10)
-	s := build(t, Config{Events: pipeline.Events{OnDecisions: func(n int, took time.Duration) {
+	var cfg Config
+	cfg.OnDecisions = func(n int, took time.Duration) {
 		if took < 0 || took > time.Minute {
 			t.Errorf("it took %v", took)
 		}
 		hits <- n
-	}}})
+	}
+	s := build(t, cfg)
 	addr := start(t, s)
 	c := dial(t, addr)
 	send(t, c, "HIT ip=1\nHIT ip=1\nHIT ip=1\n")
@@ -459,7 +458,7 @@ func TestStats(t *testing.T) {
 	say(t, addr, "HIT a\n")
 	harness.Until(t, "the other connections are closed", func() bool { return s.Stats().Open == 1 })
 	st := s.Stats()
-	if st.Open != 1 || st.Accepted != 3 || st.Refused != 0 || st.AnsweredHits != 3 || st.ErrorReplies["unknown"] != 1 ||
+	if st.Open != 1 || st.Accepted != 3 || st.Refused != 0 || st.Answered != 3 || st.ErrorReplies["unknown"] != 1 ||
 		st.ErrorReplies["unknown-command"] != 1 {
 		t.Errorf("got %+v", st)
 	}

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"ratelimit/src/backend/memory"
-	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/testbed/harness"
@@ -35,10 +34,10 @@ func FuzzStream(f *testing.F) {
 		}
 		l := limiter.New(limiter.Config{Backend: store})
 		l.UseRules(set)
-		return build(t, Config{
-			Limiter: l, DomainKey: "d", Domain: "kitchen", MaxLineBytes: 64, MaxPipelined: pipelined,
-			Events: pipeline.Events{OnPanic: func(value any, _ []byte) { t.Errorf("panic: %v", value) }},
-		})
+		cfg := Config{Limiter: l, DomainKey: "d", Domain: "kitchen", MaxLineBytes: 64}
+		cfg.MaxPipelined = pipelined
+		cfg.OnPanic = func(value any, _ []byte) { t.Errorf("panic: %v", value) }
+		return build(t, cfg)
 	}
 	for _, seed := range []string{
 		"HIT ip=1\nHIT ip=1\r\nHIT ip=1 d=pantry\nHIT ip=1\nHIT ip=2",
@@ -63,7 +62,7 @@ func FuzzStream(f *testing.F) {
 				errs++
 			}
 		}
-		if st := s.Stats(); st.AnsweredHits != hits ||
+		if st := s.Stats(); st.Answered != hits ||
 			st.ErrorReplies["unknown"]+st.ErrorReplies["unknown-command"] != errs || st.Open != 0 {
 			t.Errorf("%q: %d hits and %d errors are counted as %+v", stream, hits, errs, st)
 		}

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -34,7 +33,7 @@ const (
 var ErrEnd = errors.New("the connection ends")
 
 // errInternal is the fault of a connection whose session panicked.
-var errInternal = &Fault{Text: "Internal error."}
+var errInternal = Faultf("Internal error.")
 
 // conn is one connection. Only its goroutine uses it, but Shutdown sets deadlines of tcpConn and closes it.
 type conn struct {
@@ -66,16 +65,10 @@ func (c *conn) recoverPanic() {
 
 // sendFaultReply tells the client why answerRequests ended, if reason is a *Fault, and gives it time to read that.
 func (c *conn) sendFaultReply(reason error) {
-	f, ok := reason.(*Fault)
-	switch {
-	case ok:
-		if c.writeReplies(c.srv.cfg.FaultReply(f)) != nil {
-			return
-		}
-	case reason != ErrEnd:
-		return
+	f, isFault := reason.(*Fault)
+	if isFault && c.writeReplies(c.srv.cfg.FaultReply(f)) == nil || reason == ErrEnd {
+		c.drainInput()
 	}
-	c.drainInput()
 }
 
 // answerRequests answers requests until the connection ends. It returns a *Fault, or another error.
@@ -146,7 +139,7 @@ func (c *conn) timeoutReason() error {
 	if c.srv.stoppingCtx.Err() != nil || len(c.input.pending()) == 0 {
 		return ErrEnd
 	}
-	return &Fault{Text: fmt.Sprintf("No whole %s within %v.", c.srv.cfg.Request, c.srv.cfg.IdleTimeout)}
+	return Faultf("No whole %s within %v.", c.srv.cfg.Request, c.srv.cfg.IdleTimeout)
 }
 
 // answerInput answers the complete requests that have been read. It returns their number, and the reason to end the
@@ -174,11 +167,10 @@ func (c *conn) fitInputBuffer() error {
 		size = min(2*size, max(c.srv.cfg.MaxInputBytes, readBufferBytes))
 	case size > readBufferBytes && pending < readBufferBytes/2:
 		size = readBufferBytes
-	}
-	more := int64(size - len(c.input.buf))
-	if more == 0 {
+	default:
 		return nil
 	}
+	more := int64(size - len(c.input.buf))
 	if c.srv.largeInputBytes.Add(more) > MaxLargeInputBytes && more > 0 {
 		c.srv.largeInputBytes.Add(-more)
 		return c.tooManyFault()
@@ -195,7 +187,7 @@ func (c *conn) fitInputBuffer() error {
 
 // tooManyFault returns the fault of a request for which there is no memory.
 func (c *conn) tooManyFault() *Fault {
-	return &Fault{Text: fmt.Sprintf("Too many long %ss at once, try again later.", c.srv.cfg.Request)}
+	return Faultf("Too many long %ss at once, try again later.", c.srv.cfg.Request)
 }
 
 // writeReplies writes replies. It fails if the client does not read them within WriteTimeout.
@@ -221,7 +213,7 @@ func (c *conn) awaitRefusedRequest() error {
 	if n, err := c.Read(make([]byte, 1)); n == 0 {
 		return err
 	}
-	return &Fault{Text: fmt.Sprintf("More than %d connections.", c.srv.cfg.MaxConnections)}
+	return Faultf("More than %d connections.", c.srv.cfg.MaxConnections)
 }
 
 // drainInput closes the sending side and discards what the client still sends. If the connection

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,32 +35,36 @@ type Fault struct {
 	Text string
 }
 
+// Faultf returns a fault without a code.
+func Faultf(format string, args ...any) *Fault { return &Fault{Text: fmt.Sprintf(format, args...)} }
+
 // Error returns the text.
 func (f *Fault) Error() string { return f.Text }
 
-// Config configures a Server.
+// OneLine returns a text with spaces in place of line ends, which a quoted part of a request may have.
+func OneLine(text string) string { return lineEndReplacer.Replace(text) }
+
+var lineEndReplacer = strings.NewReplacer("\n", " ", "\r", " ")
+
+// Config configures a Server. The front end that implements a protocol sets the fields up to ErrorCodes, and New sets
+// those that are 0 to their defaults.
 type Config struct {
 	// Protocol is the name of the protocol in errors; Request is what it calls a request.
 	Protocol, Request string
-	// NewSession returns the session of a connection that client has opened. Required.
+	// NewSession returns the session of a connection that client has opened.
 	NewSession func(client net.Addr) Session
-	// FaultReply returns the reply for a fault. It is called once for each fault that is sent. Required.
+	// FaultReply returns the reply for a fault. It is called once for each fault that is sent.
 	FaultReply func(*Fault) []byte
+	// ErrorCodes are the codes of all error replies.
+	ErrorCodes []string
+
 	// TLS, if set, encrypts every connection.
 	TLS *tls.Config
-	// OnPanic is called for each panic that ended a connection. Required.
-	OnPanic func(value any, stack []byte)
-	Limits
-}
-
-// MaxPipelined is the most requests of a connection that a front end decides in one call.
-const MaxPipelined = 1000
-
-// Limits bound what clients can use.
-type Limits struct {
 	// MaxInputBytes is the largest read buffer of a connection, at most MaxLargeInputBytes. A Session must return a Fault
 	// for a request that does not fit. Required.
 	MaxInputBytes int
+	// MaxPipelined is how many requests of a connection are decided in one call, at most 1,000. Defaults to 128.
+	MaxPipelined int
 	// MaxConnections is how many connections may be open. If all are, connlimit.Listener closes one
 	// or refuses the new one. Defaults to 10,000.
 	MaxConnections int
@@ -69,16 +74,23 @@ type Limits struct {
 	IdleTimeout time.Duration
 	// WriteTimeout is how long a client may block a write by not reading. Defaults to 10 seconds.
 	WriteTimeout time.Duration
+	Events
 }
+
+const maxPipelined = 1000
 
 // Server answers clients. Create it with New.
 type Server struct {
-	cfg      Config
+	// Answered counts the requests that were answered. The front end adds to it.
+	Answered atomic.Uint64
+
+	cfg      *Config
 	listener *connlimit.Listener
 
 	repliesPool     sync.Pool // *Replies values.
 	largeBuffers    largeBuffers
-	largeInputBytes atomic.Int64 // the size of all buffers for large requests, at most MaxLargeInputBytes.
+	errorReplies    map[string]*atomic.Uint64 // by code.
+	largeInputBytes atomic.Int64              // the size of all buffers for large requests, at most MaxLargeInputBytes.
 
 	ctx              context.Context // the context of all requests. When it ends, connections are closed.
 	cancel           context.CancelFunc
@@ -91,20 +103,24 @@ type Server struct {
 	connGoroutines sync.WaitGroup
 }
 
-// New returns a server without a listener. It fails if cfg is invalid.
-func New(cfg Config) (*Server, error) {
-	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, 10_000)
+// New returns a server without a listener. It sets the defaults of cfg, and fails if cfg is invalid.
+func New(cfg *Config) (*Server, error) {
+	cfg.MaxPipelined, cfg.MaxConnections = cmp.Or(cfg.MaxPipelined, 128), cmp.Or(cfg.MaxConnections, 10_000)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
+	cfg.Events.setDefaults()
 	switch {
-	case cfg.NewSession == nil || cfg.FaultReply == nil || cfg.OnPanic == nil:
-		return nil, errors.New(cfg.Protocol + ": a function of pipeline.Config is missing")
-	case cfg.MaxInputBytes <= 0 || cfg.MaxConnections < 0 || cfg.WriteTimeout < 0:
+	case cfg.MaxInputBytes <= 0 || cfg.MaxPipelined < 0 || cfg.MaxConnections < 0 || cfg.WriteTimeout < 0:
 		return nil, errors.New(cfg.Protocol + ": a limit is negative")
+	case cfg.MaxPipelined > maxPipelined:
+		return nil, fmt.Errorf("%s: %d requests at a time are more than %d", cfg.Protocol, cfg.MaxPipelined, maxPipelined)
 	case cfg.MaxInputBytes > MaxLargeInputBytes:
 		return nil, fmt.Errorf("%s: the longest %s takes %d bytes, more than %d", cfg.Protocol, cfg.Request,
 			cfg.MaxInputBytes, MaxLargeInputBytes)
 	}
-	s := &Server{cfg: cfg}
+	s := &Server{cfg: cfg, errorReplies: make(map[string]*atomic.Uint64)}
+	for _, code := range cfg.ErrorCodes {
+		s.errorReplies[code] = new(atomic.Uint64)
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.stoppingCtx, s.startStopping = context.WithCancel(s.ctx)
 	s.repliesPool.New = func() any { return new(Replies) }
@@ -119,8 +135,24 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Stats returns the figures of the connections.
-func (s *Server) Stats() connlimit.Stats { return s.listener.Stats() }
+// CountErrorReply counts an error reply with one of Config.ErrorCodes.
+func (s *Server) CountErrorReply(code string) { s.errorReplies[code].Add(1) }
+
+// Stats are the figures of a Server, counted since the start.
+type Stats struct {
+	connlimit.Stats
+	Answered     uint64            // Server.Answered.
+	ErrorReplies map[string]uint64 // by code, with an element for each code.
+}
+
+// Stats returns the server's figures.
+func (s *Server) Stats() Stats {
+	st := Stats{Stats: s.listener.Stats(), Answered: s.Answered.Load(), ErrorReplies: make(map[string]uint64)}
+	for code, n := range s.errorReplies {
+		st.ErrorReplies[code] = n.Load()
+	}
+	return st
+}
 
 // Replies collects the replies of a connection. Each Write must have only whole replies.
 type Replies struct {
@@ -153,5 +185,28 @@ func (s *Server) releaseReplies(r *Replies) {
 	if r.Cap() <= maxPooledBytes {
 		r.Reset()
 		s.repliesPool.Put(r)
+	}
+}
+
+// Events are callbacks of a front end. They must be fast and safe for concurrent use. Those that are nil do nothing.
+type Events struct {
+	// OnDecisions is called after n requests were decided together. took is how long that took.
+	OnDecisions func(n int, took time.Duration)
+	// OnFailure is called with the error of a request that the limiter could not decide.
+	OnFailure func(error)
+	// OnPanic is called for each panic that ended a connection.
+	OnPanic func(value any, stack []byte)
+}
+
+// setDefaults replaces callbacks that are nil.
+func (e *Events) setDefaults() {
+	if e.OnDecisions == nil {
+		e.OnDecisions = func(int, time.Duration) {}
+	}
+	if e.OnFailure == nil {
+		e.OnFailure = func(error) {}
+	}
+	if e.OnPanic == nil {
+		e.OnPanic = func(any, []byte) {}
 	}
 }

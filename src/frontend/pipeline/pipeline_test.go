@@ -38,16 +38,12 @@ func (echo) Answer(_ context.Context, input []byte, _ bool, r *Replies) (consume
 
 const longestLine = 1 << 20
 
-func build(tb testing.TB, limits Limits) *Server {
+func build(tb testing.TB, cfg Config) *Server {
 	tb.Helper()
-	limits.MaxInputBytes = longestLine
-	s, err := New(Config{
-		Protocol: "echo", Request: "line",
-		NewSession: func(net.Addr) Session { return echo{} },
-		FaultReply: func(f *Fault) []byte { return []byte(f.Error() + "\n") },
-		OnPanic:    func(any, []byte) {},
-		Limits:     limits,
-	})
+	cfg.Protocol, cfg.Request, cfg.MaxInputBytes = "echo", "line", longestLine
+	cfg.NewSession = func(net.Addr) Session { return echo{} }
+	cfg.FaultReply = func(f *Fault) []byte { return []byte(f.Error() + "\n") }
+	s, err := New(&cfg)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -82,7 +78,7 @@ func TestReplies(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := build(t, Limits{})
+			s := build(t, Config{})
 			c := pipe(s)
 			go func() {
 				_, _ = io.WriteString(c, tt.input) // The server may close the connection first.
@@ -102,7 +98,7 @@ func TestReplies(t *testing.T) {
 // The buffers of all connections for large requests are bounded together.
 func TestManyLongLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := build(t, Limits{})
+		s := build(t, Config{})
 		begun := strings.Repeat("x", longestLine-10)
 		var all []net.Conn
 		refused := 0
@@ -149,7 +145,7 @@ func TestManyLongLines(t *testing.T) {
 // The number of refused connections that wait for their reply is bounded.
 func TestRefusalsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := build(t, Limits{MaxConnections: 1})
+		s := build(t, Config{MaxConnections: 1})
 		pipe(s)
 		var turned []net.Conn
 		refused := func() net.Conn {
@@ -176,26 +172,18 @@ func TestRefusalsAreBounded(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	t.Parallel()
-	good := Config{
-		NewSession: func(net.Addr) Session { return echo{} }, FaultReply: func(*Fault) []byte { return nil },
-		OnPanic: func(any, []byte) {},
-		Limits:  Limits{MaxInputBytes: 1},
-	}
-	if _, err := New(good); err != nil {
+	if _, err := New(&Config{MaxInputBytes: 1}); err != nil {
 		t.Error(err)
 	}
-	for _, change := range []func(*Config){
-		func(c *Config) { c.NewSession = nil },
-		func(c *Config) { c.FaultReply = nil },
-		func(c *Config) { c.OnPanic = nil },
-		func(c *Config) { c.MaxInputBytes = 0 },
-		func(c *Config) { c.MaxInputBytes = MaxLargeInputBytes + 1 },
-		func(c *Config) { c.MaxConnections = -1 },
-		func(c *Config) { c.WriteTimeout = -1 },
+	for _, cfg := range []Config{
+		{},
+		{MaxInputBytes: MaxLargeInputBytes + 1},
+		{MaxInputBytes: 1, MaxPipelined: -1},
+		{MaxInputBytes: 1, MaxPipelined: maxPipelined + 1},
+		{MaxInputBytes: 1, MaxConnections: -1},
+		{MaxInputBytes: 1, WriteTimeout: -1},
 	} {
-		cfg := good
-		change(&cfg)
-		if _, err := New(cfg); err == nil {
+		if _, err := New(&cfg); err == nil {
 			t.Errorf("%+v is good", cfg)
 		}
 	}

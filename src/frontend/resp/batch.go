@@ -81,10 +81,25 @@ func (b *batch) addEntries(pairs ...[]byte) []rules.Entry {
 		b.decide()
 	}
 	first := len(b.entries)
-	for i := 0; i+1 < len(pairs); i += 2 {
-		b.entries = append(b.entries, rules.Entry{Key: pairs[i], Value: pairs[i+1]})
-	}
+	b.entries = appendEntries(b.entries, pairs)
 	return b.entries[first:len(b.entries):len(b.entries)]
+}
+
+// appendEntries appends entries with the keys and values of pairs.
+func appendEntries(dst []rules.Entry, pairs [][]byte) []rules.Entry {
+	for i := 0; i+1 < len(pairs); i += 2 {
+		dst = append(dst, rules.Entry{Key: pairs[i], Value: pairs[i+1]})
+	}
+	return dst
+}
+
+// buffer returns an empty slice to append a reply to, for reply. It is valid until the next reply is written.
+func (b *batch) buffer() []byte { return b.replies.AvailableBuffer() }
+
+// reply writes the reply to a command that is not decided with others. It returns nil.
+func (b *batch) reply(text []byte) *replyError {
+	b.replies.Write(text)
+	return nil
 }
 
 // decide decides the requests that were added, writes their replies, and removes them.
@@ -100,7 +115,7 @@ func (b *batch) decide() {
 		if err := b.srv.requestError(it); err != nil {
 			b.srv.writeError(&b.replies.Buffer, err)
 		} else {
-			b.replies.Write(b.writers[i](b.replies.AvailableBuffer(), it, &b.scratch))
+			b.replies.Write(b.writers[i](b.buffer(), it, &b.scratch))
 		}
 	}
 	b.srv.cfg.OnDecisions(n, time.Since(start))
@@ -112,15 +127,15 @@ func (b *batch) decide() {
 
 var (
 	errLoading  = &replyError{codeLoading, "no rules are loaded yet"}
-	errStore    = &replyError{codeERR, "the store did not answer; the request may have been counted"}
-	errInternal = &replyError{codeERR, "the request was not decided"}
+	errStore    = errorf("the store did not answer; the request may have been counted")
+	errInternal = errorf("the request was not decided")
 )
 
 // requestError returns the error reply for it; nil if it was decided.
 func (s *Server) requestError(it *limiter.Item) *replyError {
 	switch err := it.Err; {
 	case err == nil && it.Answer.Domain == nil && it.Request.CallerLimit == nil:
-		return &replyError{codeERR, "no rules are loaded for the domain " + rules.Quote(string(it.Request.Domain))}
+		return errorf("no rules are loaded for the domain %s", rules.Quote(string(it.Request.Domain)))
 	case err == nil:
 		return nil
 	case errors.Is(err, limiter.ErrNoRules):

@@ -50,7 +50,7 @@ func indexCommands(list []*command) map[string]*command {
 	}
 	for _, refused := range refusedCommands {
 		for name := range strings.FieldsSeq(refused.names) {
-			err := &replyError{codeERR, name + " is not supported: " + refused.reason}
+			err := errorf("%s is not supported: %s", name, refused.reason)
 			commandsByName[name] = &command{
 				name: name, arity: -1, needs: mayAsk,
 				run: func(*session, *batch, [][]byte) *replyError { return err },
@@ -60,38 +60,31 @@ func indexCommands(list []*command) map[string]*command {
 	return commandsByName
 }
 
-func (b *batch) writeOK() { b.replies.WriteString("+OK\r\n") }
-
 func runPing(_ *session, b *batch, args [][]byte) *replyError {
 	switch len(args) {
 	case 1:
-		b.replies.WriteString("+PONG\r\n")
+		return b.reply(appendSimple(b.buffer(), "PONG"))
 	case 2:
-		b.replies.Write(appendBulk(b.replies.AvailableBuffer(), args[1]))
-	default:
-		return errArity("PING")
+		return b.reply(appendBulk(b.buffer(), args[1]))
 	}
-	return nil
+	return errArity("PING")
 }
 
 func runEcho(_ *session, b *batch, args [][]byte) *replyError {
-	b.replies.Write(appendBulk(b.replies.AvailableBuffer(), args[1]))
-	return nil
+	return b.reply(appendBulk(b.buffer(), args[1]))
 }
 
 func runQuit(s *session, b *batch, _ [][]byte) *replyError {
 	s.isEnding = true
-	b.writeOK()
-	return nil
+	return b.reply(appendOK(b.buffer()))
 }
 
 // runSelect accepts the only database, which clients may choose explicitly.
 func runSelect(_ *session, b *batch, args [][]byte) *replyError {
 	if n, ok := parseInteger(args[1]); !ok || n != 0 {
-		return &replyError{codeERR, "DB index is out of range: there is only 0"}
+		return errorf("DB index is out of range: there is only 0")
 	}
-	b.writeOK()
-	return nil
+	return b.reply(appendOK(b.buffer()))
 }
 
 // runAuth is AUTH [user] password.
@@ -106,8 +99,7 @@ func runAuth(s *session, b *batch, args [][]byte) *replyError {
 	if err := s.authenticate(user, args[len(args)-1]); err != nil {
 		return err
 	}
-	b.writeOK()
-	return nil
+	return b.reply(appendOK(b.buffer()))
 }
 
 func (s *session) authenticate(user string, password []byte) *replyError {
@@ -127,29 +119,26 @@ const (
 
 // runHello is HELLO [version [AUTH user password] [SETNAME name]].
 func runHello(s *session, b *batch, args [][]byte) *replyError {
-	isRESP3, name, setsName := s.isRESP3, "", false
+	version, name := int64(s.version), s.name
 	if len(args) > 1 {
-		version, ok := parseInteger(args[1])
-		if !ok || version != 2 && version != 3 {
+		var ok bool
+		if version, ok = parseInteger(args[1]); !ok || version != 2 && version != 3 {
 			return &replyError{codeNoProto, "unsupported protocol version; 2 and 3 are supported"}
 		}
-		isRESP3 = version == 3
 	}
 	for rest := args[min(2, len(args)):]; len(rest) > 0; {
+		var err *replyError
 		switch option := string(bytes.ToUpper(rest[0])); {
 		case option == "AUTH" && len(rest) >= 3:
-			if err := s.authenticate(string(rest[1]), rest[2]); err != nil {
-				return err
-			}
-			rest = rest[3:]
+			err, rest = s.authenticate(string(rest[1]), rest[2]), rest[3:]
 		case option == "SETNAME" && len(rest) >= 2:
-			var err *replyError
-			if name, err = clientText(rest[1]); err != nil {
-				return err
-			}
-			setsName, rest = true, rest[2:]
+			name, err = clientText(rest[1])
+			rest = rest[2:]
 		default:
-			return &replyError{codeERR, "Syntax error in HELLO option " + quoted(rest[0])}
+			err = errorf("Syntax error in HELLO option %.64q", rest[0])
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if s.rights == mayAuthenticate {
@@ -157,33 +146,21 @@ func runHello(s *session, b *batch, args [][]byte) *replyError {
 			"<proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at " +
 			"the same time"}
 	}
-	if s.isRESP3 = isRESP3; setsName {
-		s.name = name
-	}
-	version := int64(2)
-	if isRESP3 {
-		version = 3
-	}
-	dst := appendMap(b.replies.AvailableBuffer(), isRESP3, 7)
+	s.version, s.name = int(version), name
+	dst := appendMap(b.buffer(), s.version, 7)
 	dst = appendBulk(appendBulk(dst, "server"), "ratelimit")
-	dst = appendBulk(appendBulk(dst, "version"), s.srv.version())
+	dst = appendBulk(appendBulk(dst, "version"), s.srv.cfg.Version)
 	dst = appendInteger(appendBulk(dst, "proto"), version)
 	dst = appendInteger(appendBulk(dst, "id"), int64(s.id))
 	dst = appendBulk(appendBulk(dst, "mode"), "standalone")
 	dst = appendBulk(appendBulk(dst, "role"), "master")
-	b.replies.Write(appendArray(appendBulk(dst, "modules"), 0))
-	return nil
+	return b.reply(appendArray(appendBulk(dst, "modules"), 0))
 }
-
-func (s *Server) version() string { return cmp.Or(s.cfg.Version, "0.0.0") }
 
 // clientText returns a text by which a client calls itself. As in Redis, it has no blanks and no unusual characters.
 func clientText(arg []byte) (string, *replyError) {
 	if len(arg) > maxClientTextBytes || bytes.ContainsFunc(arg, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", &replyError{
-			codeERR,
-			fmt.Sprintf("a name has at most %d bytes, and no spaces, newlines or special characters", maxClientTextBytes),
-		}
+		return "", errorf("a name has at most %d bytes, and no spaces, newlines or special characters", maxClientTextBytes)
 	}
 	return string(arg), nil
 }
@@ -191,89 +168,79 @@ func clientText(arg []byte) (string, *replyError) {
 // runClient is CLIENT GETNAME, ID, INFO, LIST, SETINFO and SETNAME. LIST has only the connection itself: a client
 // learns nothing about others.
 func runClient(s *session, b *batch, args [][]byte) *replyError {
-	dst := b.replies.AvailableBuffer()
 	switch sub := string(bytes.ToUpper(args[1])); {
 	case sub == "ID" && len(args) == 2:
-		dst = appendInteger(dst, int64(s.id))
+		return b.reply(appendInteger(b.buffer(), int64(s.id)))
 	case sub == "GETNAME" && len(args) == 2 && s.name == "":
-		dst = appendNull(dst, s.isRESP3)
+		return b.reply(appendNull(b.buffer(), s.version))
 	case sub == "GETNAME" && len(args) == 2:
-		dst = appendBulk(dst, s.name)
+		return b.reply(appendBulk(b.buffer(), s.name))
 	case sub == "INFO" && len(args) == 2, sub == "LIST":
-		dst = appendText(dst, s.isRESP3, s.describe())
+		return b.reply(appendText(b.buffer(), s.version, s.describe()))
 	case sub == "SETNAME" && len(args) == 3:
-		name, err := clientText(args[2])
-		if err != nil {
-			return err
-		}
-		s.name = name
-		dst = appendSimple(dst, "OK")
+		return b.setText(&s.name, args[2])
 	case sub == "SETINFO" && len(args) == 4:
 		field := map[string]*string{"LIB-NAME": &s.libName, "LIB-VER": &s.libVersion}[string(bytes.ToUpper(args[2]))]
 		if field == nil {
-			return &replyError{codeERR, "Unrecognized option " + quoted(args[2])}
+			return errorf("Unrecognized option %.64q", args[2])
 		}
-		text, err := clientText(args[3])
-		if err != nil {
-			return err
-		}
-		*field = text
-		dst = appendSimple(dst, "OK")
-	default:
-		return &replyError{codeERR, fmt.Sprintf("unknown subcommand or wrong number of arguments for %s; write GETNAME, "+
-			"ID, INFO, LIST, SETINFO or SETNAME", quoted(args[1]))}
+		return b.setText(field, args[3])
 	}
-	b.replies.Write(dst)
-	return nil
+	return errorf("unknown subcommand or wrong number of arguments for %.64q; write GETNAME, ID, INFO, LIST, SETINFO or "+
+		"SETNAME", args[1])
+}
+
+// setText sets a text by which a client calls itself.
+func (b *batch) setText(field *string, arg []byte) *replyError {
+	text, err := clientText(arg)
+	if err != nil {
+		return err
+	}
+	*field = text
+	return b.reply(appendOK(b.buffer()))
 }
 
 // describe returns the line of CLIENT LIST for the connection.
 func (s *session) describe() string {
-	protocol := 2
-	if s.isRESP3 {
-		protocol = 3
-	}
 	return fmt.Sprintf("id=%d addr=%v name=%s age=%d db=0 user=%s lib-name=%s lib-ver=%s resp=%d\n",
 		s.id, s.client, s.name, int(time.Since(s.since).Seconds()), cmp.Or(s.user, "default"), s.libName, s.libVersion,
-		protocol)
+		s.version)
 }
 
 // runCommand is COMMAND, and its subcommands COUNT, DOCS, INFO and LIST.
 func runCommand(s *session, b *batch, args [][]byte) *replyError {
-	dst := b.replies.AvailableBuffer()
-	sub := ""
+	sub, list, dst := "", s.srv.commandList, b.buffer()
 	if len(args) > 1 {
 		sub = string(bytes.ToUpper(args[1]))
 	}
 	switch sub {
 	case "":
-		dst = appendArray(dst, len(s.srv.commandList))
-		for _, c := range s.srv.commandList {
+		dst = appendArray(dst, len(list))
+		for _, c := range list {
 			dst = c.appendInfo(dst)
 		}
 	case "INFO":
 		dst = appendArray(dst, len(args)-2)
 		for _, name := range args[2:] {
-			if c := s.srv.findCommand(name); c != nil && slices.Contains(s.srv.commandList, c) {
+			if c := s.srv.findCommand(name); slices.Contains(list, c) {
 				dst = c.appendInfo(dst)
 			} else {
 				dst = append(dst, "*-1\r\n"...)
 			}
 		}
 	case "LIST":
-		dst = appendArray(dst, len(s.srv.commandList))
-		for _, c := range s.srv.commandList {
+		dst = appendArray(dst, len(list))
+		for _, c := range list {
 			dst = appendBulk(dst, strings.ToLower(c.name))
 		}
 	case "COUNT":
-		dst = appendInteger(dst, int64(len(s.srv.commandList)))
+		dst = appendInteger(dst, int64(len(list)))
 	case "DOCS": // redis-cli asks for hints.
-		dst = appendMap(dst, s.isRESP3, 0)
+		dst = appendMap(dst, s.version, 0)
 	default:
-		return &replyError{codeERR, "unknown subcommand " + quoted(args[1]) + "; write COUNT, DOCS, INFO or LIST"}
+		return errorf("unknown subcommand %.64q; write COUNT, DOCS, INFO or LIST", args[1])
 	}
-	b.replies.Write(dst)
-	return nil
+	return b.reply(dst)
 }
 
 // appendInfo appends name, arity, flags, and the places of keys. Only CL.THROTTLE has one.
@@ -287,10 +254,7 @@ func (c *command) appendInfo(dst []byte) []byte {
 	if c.name == "CL.THROTTLE" {
 		key = 1
 	}
-	for range 3 {
-		dst = appendInteger(dst, key)
-	}
-	return dst
+	return appendInteger(appendInteger(appendInteger(dst, key), key), key)
 }
 
 // runInfo is INFO. It ignores the names of sections.
@@ -299,7 +263,7 @@ func runInfo(s *session, b *batch, _ [][]byte) *replyError {
 	text := fmt.Sprintf("# Server\r\nratelimit_version:%s\r\nprocess_id:%d\r\nuptime_in_seconds:%d\r\n\r\n"+
 		"# Clients\r\nconnected_clients:%d\r\n\r\n"+
 		"# Stats\r\ntotal_connections_received:%d\r\ntotal_commands_processed:%d\r\nrejected_connections:%d\r\n",
-		s.srv.version(), os.Getpid(), int(time.Since(s.srv.started).Seconds()), st.Open, st.Accepted, st.Commands, st.Refused)
-	b.replies.Write(appendText(b.replies.AvailableBuffer(), s.isRESP3, text))
-	return nil
+		s.srv.cfg.Version, os.Getpid(), int(time.Since(s.srv.started).Seconds()), st.Open, st.Accepted, st.Answered,
+		st.Refused)
+	return b.reply(appendText(b.buffer(), s.version, text))
 }

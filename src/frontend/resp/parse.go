@@ -2,7 +2,6 @@ package resp
 
 import (
 	"bytes"
-	"fmt"
 
 	"ratelimit/src/frontend/pipeline"
 )
@@ -66,7 +65,7 @@ func (p *parser) next(dst [][]byte, input []byte, limits parseLimits) (args [][]
 			return dst, 0, nil
 		}
 		if rest[0] != '$' {
-			return dst, 0, faultf("Protocol error: expected '$', got %q", rest[:1])
+			return dst, 0, pipeline.Faultf("Protocol error: expected '$', got %q", rest[:1])
 		}
 		n, begin, f := parseHeader(rest, "bulk", limits.bytes)
 		if f != nil || begin == 0 {
@@ -75,13 +74,13 @@ func (p *parser) next(dst [][]byte, input []byte, limits parseLimits) (args [][]
 		begin += p.pos
 		end := begin + n
 		if end+2 > limits.bytes {
-			return dst, 0, faultf("Protocol error: the command is longer than %d bytes", limits.bytes)
+			return dst, 0, pipeline.Faultf("Protocol error: the command is longer than %d bytes", limits.bytes)
 		}
 		if len(input) < end+2 {
 			return dst, 0, nil
 		}
 		if input[end] != '\r' || input[end+1] != '\n' {
-			return dst, 0, faultf("Protocol error: expected CRLF behind an argument, got %q", input[end:end+2])
+			return dst, 0, pipeline.Faultf("Protocol error: expected CRLF behind an argument, got %q", input[end:end+2])
 		}
 		p.args = append(p.args, span{begin, end})
 		p.pos = end + 2
@@ -111,13 +110,13 @@ func parseHeader(input []byte, kind string, most int) (n, end int, f *pipeline.F
 			if input[i+1] == '\n' {
 				return n, i + 2, nil
 			}
-			return 0, 0, faultf("Protocol error: invalid %s length", kind)
+			return 0, 0, pipeline.Faultf("Protocol error: invalid %s length", kind)
 		default:
-			return 0, 0, faultf("Protocol error: invalid %s length; at most %d is allowed", kind, most)
+			return 0, 0, pipeline.Faultf("Protocol error: invalid %s length; at most %d is allowed", kind, most)
 		}
 	}
 	if len(input) >= maxHeaderBytes {
-		return 0, 0, faultf("Protocol error: invalid %s length", kind)
+		return 0, 0, pipeline.Faultf("Protocol error: invalid %s length", kind)
 	}
 	return 0, 0, nil
 }
@@ -128,27 +127,23 @@ func parseInline(dst [][]byte, input []byte, limits parseLimits) (args [][]byte,
 	end := bytes.IndexByte(input[:min(len(input), most)], '\n')
 	switch {
 	case end < 0 && len(input) >= most:
-		return dst, 0, faultf("Protocol error: too big inline request; at most %d bytes are allowed", most)
+		return dst, 0, pipeline.Faultf("Protocol error: too big inline request; at most %d bytes are allowed", most)
 	case end < 0:
 		return dst, 0, nil
 	}
 	line, first := bytes.TrimSuffix(input[:end], []byte("\r")), len(dst)
 	if bytes.ContainsAny(line, `"'`) {
-		return dst, 0, faultf("Protocol error: quotes in an inline request; send an array of bulk strings")
+		return dst, 0, pipeline.Faultf("Protocol error: quotes in an inline request; send an array of bulk strings")
 	}
 	for word := range bytes.FieldsSeq(line) {
 		if len(dst)-first == limits.args {
-			return dst, 0, faultf("Protocol error: more than %d arguments", limits.args)
+			return dst, 0, pipeline.Faultf("Protocol error: more than %d arguments", limits.args)
 		}
 		dst = append(dst, word)
 	}
 	// A browser that a foreign page makes send a request with commands in its body gets no further than its header.
 	if len(dst) > first && (string(dst[first]) == "POST" || bytes.EqualFold(dst[first], []byte("host:"))) {
-		return dst, 0, faultf("Protocol error: this is HTTP; the port speaks the protocol of Redis")
+		return dst, 0, pipeline.Faultf("Protocol error: this is HTTP; the port speaks the protocol of Redis")
 	}
 	return dst, end + 1, nil
-}
-
-func faultf(format string, args ...any) *pipeline.Fault {
-	return &pipeline.Fault{Text: fmt.Sprintf(format, args...)}
 }

@@ -3,10 +3,11 @@ package resp
 import (
 	"bytes"
 	"errors"
-	"fmt"
+	"slices"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator"
 	"ratelimit/src/operator/explain"
 	"ratelimit/src/rules"
 )
@@ -31,7 +32,7 @@ func parseRateLimit(args [][]byte) (r rateLimitArgs, err *replyError) {
 	i := 2
 	for i < len(args) && (i == 2 || !isOption(args[i])) {
 		if i+1 == len(args) {
-			return r, &replyError{codeERR, fmt.Sprintf("the key %s has no value", quoted(args[i]))}
+			return r, errorf("the key %.64q has no value", args[i])
 		}
 		i += 2
 	}
@@ -46,14 +47,13 @@ func parseRateLimit(args [][]byte) (r rateLimitArgs, err *replyError) {
 			i++
 			n, ok := parseInteger(args[i])
 			if !ok || n < 0 {
-				return r, &replyError{codeERR, fmt.Sprintf("HITS %s is no number of 0 or more", quoted(args[i]))}
+				return r, errorf("HITS %.64q is no number of 0 or more", args[i])
 			}
 			r.hits, r.hasHits = uint64(n), true
 		case bytes.EqualFold(option, optionHits):
-			return r, &replyError{codeERR, "HITS has no number"}
+			return r, errorf("HITS has no number")
 		default:
-			return r, &replyError{codeERR, fmt.Sprintf("%s follows an option, and is none; write HITS n, REFUND or DRY",
-				quoted(option))}
+			return r, errorf("unknown option %.64q; write HITS n, REFUND or DRY", option)
 		}
 	}
 	return r, nil
@@ -65,11 +65,16 @@ func isOption(arg []byte) bool {
 	return bytes.EqualFold(arg, optionHits) || bytes.EqualFold(arg, optionRefund) || bytes.EqualFold(arg, optionDry)
 }
 
-// quoted returns the start of an argument, for errors.
-func quoted(arg []byte) string { return fmt.Sprintf("%.64q", arg) }
-
 func (r *rateLimitArgs) descriptor(entries []rules.Entry) limiter.Descriptor {
 	return limiter.Descriptor{Entries: entries, HasAmount: r.hasHits, Amount: r.hits, IsRefund: r.refund}
+}
+
+// request returns a request that is decided alone.
+func (r *rateLimitArgs) request(s *Server) limiter.Request {
+	return limiter.Request{
+		Domain: r.domain, Descriptors: []limiter.Descriptor{r.descriptor(appendEntries(nil, r.pairs))},
+		Protocol: limiter.ProtocolRESP, Now: s.now,
+	}
 }
 
 func runRateLimit(s *session, b *batch, args [][]byte) *replyError {
@@ -88,26 +93,12 @@ func runRateLimit(s *session, b *batch, args [][]byte) *replyError {
 // dryRun answers RATELIMIT with DRY.
 func (s *session) dryRun(b *batch, r *rateLimitArgs) *replyError {
 	b.decide()
-	var it limiter.Item
-	it.Request = limiter.Request{
-		Domain: r.domain, Descriptors: []limiter.Descriptor{r.descriptor(entriesOf(r.pairs))}, Protocol: limiter.ProtocolRESP,
-		Now: s.srv.now,
-	}
+	it := limiter.Item{Request: r.request(s.srv)}
 	it.Err = s.srv.cfg.Limiter.DryRun(b.ctx, &it.Request, &it.Answer)
 	if err := s.srv.requestError(&it); err != nil {
 		return err
 	}
-	b.replies.Write(appendRateLimitReply(b.replies.AvailableBuffer(), &it, &b.scratch))
-	return nil
-}
-
-// entriesOf returns entries with the keys and values of pairs, for commands that are not decided with others.
-func entriesOf(pairs [][]byte) []rules.Entry {
-	entries := make([]rules.Entry, 0, len(pairs)/2)
-	for i := 0; i+1 < len(pairs); i += 2 {
-		entries = append(entries, rules.Entry{Key: pairs[i], Value: pairs[i+1]})
-	}
-	return entries
+	return b.reply(appendRateLimitReply(b.buffer(), &it, &b.scratch))
 }
 
 // appendRateLimitReply appends five integers: whether the request is limited, the limit, what remains of it, and the
@@ -161,13 +152,10 @@ func runTree(s *session, b *batch, args [][]byte) *replyError {
 		return errLoading
 	}
 	if d := set.Domain(domain); d != nil && d.Form != rules.LimitTree {
-		return &replyError{codeERR, fmt.Sprintf("the rules of the domain %s are no tree of limits; use RATELIMIT",
-			rules.Quote(string(domain)))}
+		return errorf("the rules of the domain %s are no tree of limits; use RATELIMIT", rules.Quote(string(domain)))
 	}
-	for _, word := range words {
-		if len(word) == 0 {
-			return &replyError{codeERR, "a word of the path is empty"}
-		}
+	if slices.ContainsFunc(words, func(word []byte) bool { return len(word) == 0 }) {
+		return errorf("a word of the path is empty")
 	}
 	if len(words)%2 == 1 {
 		words = append(words, nil) // The last entry has no value. The slice has room, or is copied.
@@ -215,48 +203,46 @@ func runExplain(s *session, b *batch, args [][]byte) *replyError {
 	if err != nil {
 		return err
 	}
-	req := limiter.Request{
-		Domain: r.domain, Descriptors: []limiter.Descriptor{r.descriptor(entriesOf(r.pairs))},
-		Protocol: limiter.ProtocolRESP,
-	}
+	req := r.request(s.srv)
 	report, failure := explain.Request(b.ctx, s.srv.cfg.Limiter, &req, true)
 	switch {
 	case errors.Is(failure, limiter.ErrInvalidRequest), errors.Is(failure, limiter.ErrNoRules):
-		return &replyError{codeERR, failure.Error()}
+		return errorf("%v", failure)
 	case errors.Is(failure, limiter.ErrStoreFailed):
-		return &replyError{codeERR, limiter.ErrStoreFailed.Error()}
+		return errorf("%v", limiter.ErrStoreFailed)
 	case failure != nil:
 		return s.srv.operationError(failure)
 	}
-	b.replies.Write(appendText(b.replies.AvailableBuffer(), s.isRESP3, report.Text()))
-	return nil
+	return b.reply(appendText(b.buffer(), s.version, report.Text()))
 }
 
 // runReset resets the counters of a descriptor: RATELIMIT.RESET domain key value [key value ...].
 func runReset(s *session, b *batch, args [][]byte) *replyError {
 	switch pairs := args[2:]; {
 	case len(pairs)%2 != 0:
-		return &replyError{codeERR, fmt.Sprintf("the key %s has no value", quoted(args[len(args)-1]))}
+		return errorf("the key %.64q has no value", args[len(args)-1])
 	case s.srv.cfg.Reset == nil:
 		return errUnknownCommand(args)
 	}
-	client := Client{User: s.user}
-	if s.client != nil {
-		client.Addr = s.client.String()
+	change := &operator.CounterChange{Action: operator.ActionReset, Domain: string(args[1])}
+	for pair := range slices.Chunk(args[2:], 2) {
+		change.Descriptor = append(change.Descriptor, operator.CounterEntry{Key: string(pair[0]), Value: string(pair[1])})
 	}
-	n, failure := s.srv.cfg.Reset(b.ctx, string(args[1]), entriesOf(args[2:]), client)
-	if failure != nil {
+	report, failure := s.srv.cfg.Reset(b.ctx, change, operator.Client{Addr: s.client.String(), User: s.user})
+	switch {
+	case failure != nil:
 		return s.srv.operationError(failure)
+	case report.Warning != "":
+		return errorf("%s", report.Warning)
 	}
-	b.replies.Write(appendInteger(b.replies.AvailableBuffer(), int64(n)))
-	return nil
+	return b.reply(appendInteger(b.buffer(), int64(len(report.Counters))))
 }
 
 // operationError returns the error reply of a command for operators.
 func (s *Server) operationError(err error) *replyError {
-	if client := new(ClientError); errors.As(err, &client) {
-		return &replyError{codeERR, client.Text}
+	if refusal, ok := errors.AsType[*operator.Refusal](err); ok {
+		return errorf("%s", refusal.Reason)
 	}
 	s.cfg.OnFailure(err)
-	return &replyError{codeERR, "the command failed; the log says why, at the level debug"}
+	return errorf("the command failed; the log says why, at the level debug")
 }

@@ -2,9 +2,11 @@ package resp
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strconv"
-	"strings"
+
+	"ratelimit/src/frontend/pipeline"
 )
 
 // These are the codes of error replies. Clients of Redis act on some of them.
@@ -25,14 +27,16 @@ type replyError struct{ code, text string }
 // Error returns the reply without its type and its end.
 func (e *replyError) Error() string { return e.code + " " + e.text }
 
-// lineEndReplacer makes spaces of the line ends in texts, which may quote the client.
-var lineEndReplacer = strings.NewReplacer("\n", " ", "\r", " ")
+// errorf returns an error reply without a code that clients act on. Arguments of a command are written with %.64q.
+func errorf(format string, args ...any) *replyError {
+	return &replyError{codeERR, fmt.Sprintf(format, args...)}
+}
 
 // writeError writes the reply for e, and counts it.
 func (s *Server) writeError(w *bytes.Buffer, e *replyError) {
-	s.errorReplies.Add(e.code)
+	s.CountErrorReply(e.code)
 	b := append(w.AvailableBuffer(), '-')
-	b = append(append(append(b, e.code...), ' '), lineEndReplacer.Replace(e.text)...)
+	b = append(append(append(b, e.code...), ' '), pipeline.OneLine(e.text)...)
 	w.Write(append(b, "\r\n"...))
 }
 
@@ -63,29 +67,32 @@ func appendSimple(dst []byte, text string) []byte {
 	return append(append(append(dst, '+'), text...), "\r\n"...)
 }
 
+func appendOK(dst []byte) []byte { return append(dst, "+OK\r\n"...) }
+
 func appendBulk[T string | []byte](dst []byte, text T) []byte {
 	return append(append(appendHeader(dst, '$', int64(len(text))), text...), "\r\n"...)
 }
 
-// appendMap appends the start of a map of n keys and their values. RESP2 has no maps, so there it is an array.
-func appendMap(dst []byte, isRESP3 bool, n int) []byte {
-	if isRESP3 {
+// appendMap appends the start of a map of n keys and their values. Version 2 of the protocol has no maps, so there it is
+// an array.
+func appendMap(dst []byte, version, n int) []byte {
+	if version == 3 {
 		return appendHeader(dst, '%', int64(n))
 	}
 	return appendArray(dst, 2*n)
 }
 
 // appendNull appends the reply for a missing text.
-func appendNull(dst []byte, isRESP3 bool) []byte {
-	if isRESP3 {
+func appendNull(dst []byte, version int) []byte {
+	if version == 3 {
 		return append(dst, "_\r\n"...)
 	}
 	return append(dst, "$-1\r\n"...)
 }
 
-// appendText appends a text for people, which RESP3 tells from other strings.
-func appendText(dst []byte, isRESP3 bool, text string) []byte {
-	if !isRESP3 {
+// appendText appends a text for people, which version 3 tells from other strings.
+func appendText(dst []byte, version int, text string) []byte {
+	if version != 3 {
 		return appendBulk(dst, text)
 	}
 	dst = append(appendHeader(dst, '=', int64(len("txt:")+len(text))), "txt:"...)

@@ -7,16 +7,15 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator"
 	"ratelimit/src/rules"
 )
 
@@ -33,38 +32,15 @@ type Config struct {
 	Limiter Limiter
 	// ThrottleRefusal, if set, says why CL.THROTTLE is refused: the store cannot count it.
 	ThrottleRefusal string
-	// Version is the version that HELLO and INFO tell.
+	// Version is the version that HELLO and INFO tell. Defaults to 0.0.0.
 	Version string
-	// TLS, if set, encrypts every connection.
-	TLS *tls.Config
 	Access
-	Operations
-	// MaxPipelined is how many requests of a connection the limiter decides in one call, at most pipeline.MaxPipelined.
-	// Defaults to 128.
-	MaxPipelined int
-	// Limits bound what clients can use. MaxInputBytes, the longest command, defaults to 1 MiB.
-	pipeline.Limits
-	pipeline.Events
+	// Reset resets the counters of a descriptor, as operator.Editor does. Without it, RATELIMIT.RESET is refused.
+	Reset           func(context.Context, *operator.CounterChange, operator.Client) (*operator.CounterReport, error)
+	pipeline.Config // MaxInputBytes, the longest command, defaults to 1 MiB.
 }
 
-// Operations are commands for operators. They are refused where the function is nil.
-type Operations struct {
-	// Reset resets the counters of the descriptor, and returns how many there are. client goes into the log.
-	Reset func(ctx context.Context, domain string, entries []rules.Entry, client Client) (counters int, err error)
-}
-
-// Client is the sender of a command for operators.
-type Client struct {
-	Addr string
-	User string // the name that AUTH sent. Nothing checks it.
-}
-
-// ClientError is an error whose text is for the client. The texts of other errors are not sent.
-type ClientError struct{ Text string }
-
-func (e *ClientError) Error() string { return e.Text }
-
-// Server answers clients of Redis. Create it with New.
+// Server answers clients of Redis, and counts complete commands. Create it with New.
 type Server struct {
 	*pipeline.Server
 	cfg     Config
@@ -76,40 +52,25 @@ type Server struct {
 
 	batchPool sync.Pool // *batch values.
 	lastID    atomic.Uint64
-
-	commands     atomic.Uint64
-	errorReplies pipeline.ErrorCounts
 }
 
 // New returns a server without a listener. It fails if cfg is invalid.
 func New(cfg Config) (*Server, error) {
 	cfg.MaxInputBytes = cmp.Or(cfg.MaxInputBytes, 1<<20)
-	cfg.MaxPipelined = cmp.Or(cfg.MaxPipelined, 128)
+	cfg.Version = cmp.Or(cfg.Version, "0.0.0")
 	switch {
 	case cfg.Limiter == nil:
 		return nil, errors.New("resp: Config.Limiter is missing")
 	case cfg.MaxInputBytes < minCommandBytes:
 		return nil, fmt.Errorf("resp: the longest command has %d bytes, less than %d", cfg.MaxInputBytes, minCommandBytes)
-	case cfg.MaxPipelined < 0 || cfg.MaxPipelined > pipeline.MaxPipelined:
-		return nil, fmt.Errorf("resp: %d requests at a time are not between 1 and %d", cfg.MaxPipelined,
-			pipeline.MaxPipelined)
 	}
-	cfg.SetDefaults()
-	s := &Server{
-		cfg: cfg, started: time.Now(), commandList: newCommandList(),
-		errorReplies: pipeline.NewErrorCounts(errorCodes...),
-	}
+	s := &Server{cfg: cfg, started: time.Now(), commandList: newCommandList()}
 	s.commandsByName = indexCommands(s.commandList)
 	s.batchPool.New = func() any { return &batch{srv: s} }
-	server, err := pipeline.New(pipeline.Config{
-		Protocol: "resp", Request: "command",
-		NewSession: s.newSession,
-		FaultReply: s.faultReply,
-		TLS:        cfg.TLS,
-		OnPanic:    cfg.OnPanic,
-		Limits:     cfg.Limits,
-	})
-	s.Server = server
+	s.cfg.Protocol, s.cfg.Request, s.cfg.ErrorCodes = "resp", "command", errorCodes
+	s.cfg.NewSession, s.cfg.FaultReply = s.newSession, s.faultReply
+	var err error
+	s.Server, err = pipeline.New(&s.cfg.Config)
 	return s, err
 }
 
@@ -118,18 +79,4 @@ func (s *Server) faultReply(f *pipeline.Fault) []byte {
 	var b bytes.Buffer
 	s.writeError(&b, &replyError{codeERR, f.Text})
 	return b.Bytes()
-}
-
-// Stats are the figures of a Server, counted since the start.
-type Stats struct {
-	connlimit.Stats
-	// Commands counts complete commands.
-	Commands uint64
-	// ErrorReplies counts error replies by code. It has an element for each code.
-	ErrorReplies map[string]uint64
-}
-
-// Stats returns the server's figures.
-func (s *Server) Stats() Stats {
-	return Stats{Stats: s.Server.Stats(), Commands: s.commands.Load(), ErrorReplies: s.errorReplies.Read()}
 }

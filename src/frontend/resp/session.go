@@ -3,6 +3,7 @@ package resp
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"strings"
 	"time"
@@ -12,15 +13,14 @@ import (
 
 // session answers the commands of one connection.
 type session struct {
-	srv    *Server
-	parser parser
-	client net.Addr
-	id     uint64
-	since  time.Time
-	rights rights
-	user   string // the name that AUTH sent.
-	// isRESP3 says that replies are in version 3 of the protocol, which HELLO chooses.
-	isRESP3                   bool
+	srv                       *Server
+	parser                    parser
+	client                    net.Addr
+	id                        uint64
+	since                     time.Time
+	rights                    rights
+	user                      string // the name that AUTH sent.
+	version                   int    // of the protocol: 2, or 3 if HELLO has chosen it.
 	name, libName, libVersion string
 	isEnding                  bool // set by QUIT.
 	// lastName and lastCommand are those of the last command that was found: clients send the same one again and again.
@@ -29,7 +29,9 @@ type session struct {
 }
 
 func (s *Server) newSession(client net.Addr) pipeline.Session {
-	return &session{srv: s, client: client, id: s.lastID.Add(1), since: time.Now(), rights: s.cfg.initialRights(client)}
+	return &session{
+		srv: s, client: client, id: s.lastID.Add(1), since: time.Now(), rights: s.cfg.initialRights(client), version: 2,
+	}
 }
 
 // Answer implements pipeline.Session.
@@ -55,7 +57,7 @@ func (s *session) Answer(ctx context.Context, input []byte, _ bool,
 	}
 	b.decide()
 	b.returnToPool()
-	s.srv.commands.Add(uint64(requests))
+	s.srv.Answered.Add(uint64(requests))
 	switch {
 	case f != nil:
 		return consumed, requests, f
@@ -142,24 +144,19 @@ func (s *Server) findCommand(name []byte) *command {
 }
 
 func errArity(name string) *replyError {
-	return &replyError{codeERR, "wrong number of arguments for '" + strings.ToLower(name) + "' command"}
+	return errorf("wrong number of arguments for '%s' command", strings.ToLower(name))
 }
 
 // errUnknownCommand quotes the start of the command, as Redis does.
 func errUnknownCommand(args [][]byte) *replyError {
 	const most = 128
 	cut := func(arg []byte) []byte { return arg[:min(len(arg), most)] }
-	var text bytes.Buffer
-	text.WriteString("unknown command '")
-	text.Write(cut(args[0]))
-	text.WriteString("', with args beginning with: ")
+	text := fmt.Appendf(nil, "unknown command '%s', with args beginning with: ", cut(args[0]))
 	for _, arg := range args[1:] {
-		if text.Len() > 2*most {
+		if len(text) > 2*most {
 			break
 		}
-		text.WriteByte('\'')
-		text.Write(cut(arg))
-		text.WriteString("' ")
+		text = fmt.Appendf(text, "'%s' ", cut(arg))
 	}
-	return &replyError{codeERR, text.String()}
+	return &replyError{codeERR, string(text)}
 }

@@ -4,15 +4,16 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"ratelimit/src/backend"
+	"ratelimit/src/frontend/access"
 	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules"
+	"ratelimit/src/operator"
 )
 
 var conversations = []struct {
@@ -103,7 +104,7 @@ var conversations = []struct {
 		{"RATELIMIT api user DRY", "*5 :0 :5 :4 :-1 :3600"},
 		{"RATELIMIT api user a HITS", "-ERR HITS has no number"},
 		{"RATELIMIT api user a HITS -1", `-ERR HITS "-1" is no number of 0 or more`},
-		{"RATELIMIT api user a DRY path login", `-ERR "path" follows an option, and is none; write HITS n, REFUND or DRY`},
+		{"RATELIMIT api user a DRY path login", `-ERR unknown option "path"; write HITS n, REFUND or DRY`},
 		{"RATELIMIT api user a REFUND DRY HITS 1", "*5 :0 :5 :5 :-1 :3600"},
 	}},
 	{name: "a tree of limits", talk: []exchange{
@@ -171,18 +172,17 @@ func TestBytesOfArguments(t *testing.T) {
 	}
 }
 
-// attempts allows each client one wrong password.
-type attempts map[string]int
-
-func (a attempts) access(password, token string) Access {
-	return Access{
-		Password: password, OperatorToken: token,
-		AddAttempt: func(c net.Addr) time.Duration {
-			a[c.String()]++
-			return time.Duration(max(a[c.String()]-2, 0)) * time.Minute
-		},
-		ForgiveAttempt: func(c net.Addr) { a[c.String()]-- },
+// newAccess allows each client two wrong passwords.
+func newAccess(t *testing.T, password, token string) Access {
+	t.Helper()
+	attempts, err := access.NewAttempts()
+	if err != nil {
+		t.Fatal(err)
 	}
+	for range 8 {
+		attempts.Add(elsewhere.String())
+	}
+	return Access{Password: password, OperatorToken: token, Attempts: attempts}
 }
 
 // An explanation is the text of /explain, and changes nothing.
@@ -207,18 +207,18 @@ func TestAccess(t *testing.T) {
 	t.Parallel()
 	const denied, wrong = "-NOAUTH Authentication required.",
 		"-WRONGPASS invalid username-password pair or user is disabled."
-	operations := Operations{
-		Reset: func(_ context.Context, domain string, entries []rules.Entry, client Client) (int, error) {
-			switch {
-			case domain == "broken":
-				return 0, errors.New("a secret of the store")
-			case domain == "none":
-				return 0, &ClientError{"no limit"}
-			}
-			return len(entries), nil
-		},
+	reset := func(_ context.Context, c *operator.CounterChange, _ operator.Client) (*operator.CounterReport, error) {
+		switch c.Domain {
+		case "broken":
+			return nil, errors.New("a secret of the store")
+		case "none":
+			return nil, operator.Refuse(http.StatusUnprocessableEntity, "no limit")
+		case "lost":
+			return &operator.CounterReport{Warning: "replicas may refuse"}, nil
+		}
+		return &operator.CounterReport{Counters: make([]operator.Counter, len(c.Descriptor))}, nil
 	}
-	reset := exchange{"RATELIMIT.RESET api user a", ":1"}
+	resets := exchange{"RATELIMIT.RESET api user a", ":1"}
 	for _, tt := range []struct {
 		name            string
 		password, token string
@@ -226,8 +226,9 @@ func TestAccess(t *testing.T) {
 		talk            []exchange
 	}{
 		{"no password, on this host", "", "", loopback, []exchange{
-			reset,
+			resets,
 			{"RATELIMIT.RESET none user a", "-ERR no limit"},
+			{"RATELIMIT.RESET lost user a", "-ERR replicas may refuse"},
 			{"RATELIMIT.RESET broken user a", "-ERR the command failed; the log says why, at the level debug"},
 			{"RATELIMIT.RESET api user a path", `-ERR the key "path" has no value`},
 		}},
@@ -243,14 +244,14 @@ func TestAccess(t *testing.T) {
 			{"RATELIMIT.RESET api user a", "-NOPERM RATELIMIT.RESET is for operators: send it from the host of the service, " +
 				"or set DEBUG_TOKEN and send that with AUTH"},
 			{"AUTH wrong", wrong},
-			{"AUTH secret", "-WRONGPASS too many wrong passwords came from this address; wait for 1m0s"},
+			{"AUTH secret", "-WRONGPASS too many wrong passwords came from this address; wait for 6s"},
 			{"RATELIMIT api user a", "*5 :0 :5 :3 :-1 :3600"}, // A wrong password takes no rights.
 		}},
 		{"a token", "", "token", loopback, []exchange{
 			{"RATELIMIT api user a", "*5 :0 :5 :4 :-1 :3600"},
 			{"RATELIMIT.RESET api user a", "-NOPERM RATELIMIT.RESET is for operators: send AUTH with DEBUG_TOKEN first"},
 			{"AUTH alice token", "+OK"},
-			reset,
+			resets,
 		}},
 		{"HELLO", "secret", "token", elsewhere, []exchange{
 			{"HELLO 3", "-NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH " +
@@ -271,8 +272,7 @@ func TestAccess(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			converse(t, build(t, Config{Access: make(attempts).access(tt.password, tt.token), Operations: operations}), tt.addr,
-				tt.talk)
+			converse(t, build(t, Config{Access: newAccess(t, tt.password, tt.token), Reset: reset}), tt.addr, tt.talk)
 		})
 	}
 }
@@ -280,7 +280,7 @@ func TestAccess(t *testing.T) {
 // What a client may send before its password is small.
 func TestBoundsBeforeAuth(t *testing.T) {
 	t.Parallel()
-	s := build(t, Config{Access: make(attempts).access("secret", "")})
+	s := build(t, Config{Access: newAccess(t, "secret", "")})
 	for _, tt := range []struct {
 		input []byte
 		want  string
@@ -325,7 +325,7 @@ func TestPipelineIsOneCall(t *testing.T) {
 			store := &counting{Backend: newStore(t)}
 			l := limiter.New(limiter.Config{Backend: store})
 			l.UseRules(loadRules(t))
-			s := build(t, Config{Limiter: l, MaxPipelined: tt.pipelined})
+			s := build(t, Config{Limiter: l, Config: pipeline.Config{MaxPipelined: tt.pipelined}})
 			if play(s, elsewhere, tt.packets...); store.calls != tt.want {
 				t.Errorf("%d calls, want %d", store.calls, tt.want)
 			}
@@ -349,7 +349,9 @@ func TestFailures(t *testing.T) {
 	silent := limiter.New(limiter.Config{Backend: failing{}})
 	silent.UseRules(loadRules(t))
 	const away = "-ERR the store did not answer; the request may have been counted"
-	s := build(t, Config{Limiter: silent, Events: pipeline.Events{OnFailure: func(error) { failures++ }}})
+	cfg := Config{Limiter: silent}
+	cfg.OnFailure = func(error) { failures++ }
+	s := build(t, cfg)
 	converse(t, s, elsewhere, []exchange{
 		{"RATELIMIT api user a", away},
 		{"CL.THROTTLE a 1 1 1", away},
@@ -358,7 +360,7 @@ func TestFailures(t *testing.T) {
 		{"RATELIMIT api other a", "*5 :0 :-1 :-1 :-1 :0"},
 		{"PING", "+PONG"},
 	})
-	if st := s.Stats(); failures != 4 || st.ErrorReplies["ERR"] != 4 || st.Commands != 6 || st.Open != 0 {
+	if st := s.Stats(); failures != 4 || st.ErrorReplies["ERR"] != 4 || st.Answered != 6 || st.Open != 0 {
 		t.Errorf("%d failures, %+v", failures, st)
 	}
 	const loading = "-LOADING no rules are loaded yet"
@@ -377,11 +379,11 @@ func TestConfig(t *testing.T) {
 	l := limiter.New(limiter.Config{})
 	for _, cfg := range []Config{
 		{},
-		{Limiter: l, Limits: pipeline.Limits{MaxInputBytes: 1023}},
-		{Limiter: l, Limits: pipeline.Limits{MaxInputBytes: 1 << 30}},
-		{Limiter: l, MaxPipelined: -1},
-		{Limiter: l, MaxPipelined: pipeline.MaxPipelined + 1},
-		{Limiter: l, Limits: pipeline.Limits{MaxConnections: -1}},
+		{Limiter: l, Config: pipeline.Config{MaxInputBytes: 1023}},
+		{Limiter: l, Config: pipeline.Config{MaxInputBytes: 1 << 30}},
+		{Limiter: l, Config: pipeline.Config{MaxPipelined: -1}},
+		{Limiter: l, Config: pipeline.Config{MaxPipelined: 1001}},
+		{Limiter: l, Config: pipeline.Config{MaxConnections: -1}},
 	} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%+v is good", cfg)

@@ -1,7 +1,6 @@
 package resp
 
 import (
-	"fmt"
 	"math"
 	"time"
 
@@ -17,7 +16,7 @@ var throttleDomainBytes, throttleKey = []byte(throttleDomain), []byte("key")
 // runThrottle is redis-cell's command: CL.THROTTLE key max_burst count_per_period period [quantity].
 func runThrottle(s *session, b *batch, args [][]byte) *replyError {
 	if reason := s.srv.cfg.ThrottleRefusal; reason != "" {
-		return &replyError{codeERR, reason}
+		return errorf("%s", reason)
 	}
 	if len(args) > 6 {
 		return errArity("CL.THROTTLE")
@@ -40,7 +39,7 @@ func runThrottle(s *session, b *batch, args [][]byte) *replyError {
 }
 
 func errNoInteger(arg []byte) *replyError {
-	return &replyError{codeERR, fmt.Sprintf("Couldn't parse as integer: %.64s", arg)}
+	return errorf("Couldn't parse as integer: %.64s", arg)
 }
 
 // throttleLimit returns the limit of a CL.THROTTLE: burst + 1 units at once, and count in each period of so many
@@ -52,21 +51,16 @@ func throttleLimit(burst, count, period int64) (algorithm.Limit, *replyError) {
 	emission := math.Trunc(exact)
 	switch {
 	case count == 0 || period == 0 || emission == 0:
-		return algorithm.Limit{}, &replyError{codeERR, "Cell error: Store error: Zero rates are not supported"}
+		return algorithm.Limit{}, errorf("Cell error: Store error: Zero rates are not supported")
 	case count < 0 || period < 0 || burst < -1:
-		return algorithm.Limit{}, &replyError{
-			codeERR,
-			"Cell error: max_burst is less than -1, or count_per_period or period are negative",
-		}
+		return algorithm.Limit{}, errorf("Cell error: max_burst is less than -1, or count_per_period or period are negative")
 	case exact > emission*1.001: // redis-cell would let more than 0.1 % more pass.
-		return algorithm.Limit{}, &replyError{
-			codeERR,
-			"Cell error: the rate is above a million a second, and one unit takes no whole number of nanoseconds",
-		}
+		return algorithm.Limit{}, errorf("Cell error: the rate is above a million a second, and one unit takes no whole " +
+			"number of nanoseconds")
 	case burst == -1: // Nothing passes.
 		return algorithm.Limit{Kind: algorithm.GCRA, Period: algorithm.MaxPeriod}, nil
 	case emission*(float64(burst)+1) > float64(algorithm.MaxPeriod):
-		return algorithm.Limit{}, &replyError{codeERR, "Cell error: the burst takes longer than 100 years to fill"}
+		return algorithm.Limit{}, errorf("Cell error: the burst takes longer than 100 years to fill")
 	}
 	return algorithm.Limit{
 		Kind: algorithm.GCRA, Max: 1, Period: algorithm.MaxPeriod, Emission: time.Duration(emission), Burst: uint64(burst),

@@ -13,6 +13,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 
 	"ratelimit/src/backend/memory"
+	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
@@ -86,7 +87,7 @@ func (c *crowd) second(b *testing.B) {
 	for tick := range ticks {
 		for _, p := range c.proxies[len(c.proxies)*tick/ticks : len(c.proxies)*(tick+1)/ticks] {
 			for _, message := range c.messages {
-				r := newReportReader(message)
+				r := reportReader{fields: rls.Fields{Message: message}}
 				for r.next() {
 					if err := p.Report(r.bucketID, r.allowed, r.denied, c.instant(), r.entries); err != nil {
 						b.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
@@ -46,6 +47,9 @@ func New(cfg Config) *Service {
 	if cfg.OnRefusedStream == nil {
 		cfg.OnRefusedStream = func(string) {}
 	}
+	if cfg.OnRefusedBucket == nil {
+		cfg.OnRefusedBucket = func(string, error) {}
+	}
 	return &Service{cfg}
 }
 
@@ -74,8 +78,11 @@ func (s *Service) serve(stream grpc.ServerStream) error {
 	if err := s.receive(stream, &in); err != nil {
 		return err
 	}
-	domain, err := s.domainOf(in.Bytes)
-	if err != nil {
+	domain := bytes.Clone(domainField(in.Bytes))
+	if len(domain) == 0 {
+		return status.Error(codes.InvalidArgument, "the first report of the stream has no domain")
+	}
+	if err := s.checkDomain(domain); err != nil {
 		return err
 	}
 	proxy := s.cfg.Divider.Connect(domain)
@@ -85,15 +92,12 @@ func (s *Service) serve(stream grpc.ServerStream) error {
 	}
 	defer proxy.Close()
 	ctx, cancel := context.WithCancel(stream.Context())
-	sent := make(chan struct{})
-	go func() {
-		defer close(sent)
+	var sender sync.WaitGroup
+	sender.Go(func() {
 		_ = send(ctx, stream, proxy, &s.cfg.Divider.Stats().Responses) // If the stream breaks, RecvMsg fails, too.
-	}()
-	defer func() {
-		cancel()
-		<-sent
-	}()
+	})
+	defer sender.Wait()
+	defer cancel()
 	for {
 		if err := s.readReports(proxy, domain, in.Bytes); err != nil {
 			return err
@@ -111,61 +115,47 @@ func (s *Service) serve(stream grpc.ServerStream) error {
 func (s *Service) receive(stream grpc.ServerStream, in *rls.RawMessage) error {
 	err := stream.RecvMsg(in)
 	if long, ok := errors.AsType[*rls.MessageTooLongError](err); ok {
-		err = status.Errorf(codes.ResourceExhausted,
-			"a report has %d bytes, at most %d are allowed: raise QUOTA_MAX_REPORT_BYTES, "+
-				"or let proxies have fewer quota buckets", long.Bytes, long.MaxBytes)
-		s.cfg.OnRefusedStream(status.Convert(err).Message())
+		reason := fmt.Sprintf("a report has %d bytes, at most %d are allowed: raise QUOTA_MAX_REPORT_BYTES, "+
+			"or let proxies have fewer quota buckets", long.Bytes, long.MaxBytes)
+		s.cfg.OnRefusedStream(reason)
+		err = status.Error(codes.ResourceExhausted, reason)
 	}
 	return err
 }
 
-// domainOf returns the domain of the first message of a stream, in memory of its own.
-func (s *Service) domainOf(message []byte) ([]byte, error) {
-	domain := bytes.Clone(domainField(message))
-	if len(domain) == 0 {
-		return nil, status.Error(codes.InvalidArgument, "the first report of the stream has no domain")
-	}
-	return domain, s.checkDomain(domain)
-}
-
 // checkDomain returns an error if the rules in force have no quotas for the domain.
-func (s *Service) checkDomain(domain []byte) (err error) {
-	set := s.cfg.Rules()
+func (s *Service) checkDomain(domain []byte) error {
+	set, reason := s.cfg.Rules(), ""
 	if set == nil {
 		return status.Error(codes.Unavailable, "no rules are loaded yet")
 	}
 	switch d := set.Domain(domain); {
 	case d == nil:
-		err = status.Errorf(codes.FailedPrecondition, "the domain %s has no rules", rules.Quote(string(domain)))
+		reason = fmt.Sprintf("the domain %s has no rules", rules.Quote(string(domain)))
 	case !d.HasQuotaBuckets:
-		err = status.Errorf(codes.FailedPrecondition, "the rules of the domain %s have no `quota_buckets: true`",
-			rules.Quote(string(domain)))
+		reason = fmt.Sprintf("the rules of the domain %s have no `quota_buckets: true`", rules.Quote(string(domain)))
+	default:
+		return nil
 	}
-	if err != nil {
-		s.cfg.OnRefusedStream(status.Convert(err).Message() +
-			". Write `quota_buckets: true` into the rules of the domain that the proxy's rate_limit_quota filter names")
-	}
-	return err
+	s.cfg.OnRefusedStream(reason +
+		". Write `quota_buckets: true` into the rules of the domain that the proxy's rate_limit_quota filter names")
+	return status.Error(codes.FailedPrecondition, reason)
 }
 
 // readReports passes the usages of a message on to the divider. Buckets beyond the bounds get no assignment.
 func (s *Service) readReports(proxy *quota.Proxy, domain, message []byte) error {
 	s.cfg.Divider.Stats().Reports.Add(1)
 	now := quota.Now()
-	r := newReportReader(message)
+	r := reportReader{fields: rls.Fields{Message: message}}
 	for r.next() {
 		if len(r.domain) > 0 && !bytes.Equal(r.domain, domain) {
 			return status.Errorf(codes.InvalidArgument, "a stream is for one domain: it began with %s, and now reports for %s",
 				rules.Quote(string(domain)), rules.Quote(string(r.domain)))
 		}
 		err := proxy.Report(r.bucketID, r.allowed, r.denied, now, r.entries)
-		if errors.Is(err, quota.ErrTooManyBuckets) {
-			if s.cfg.OnRefusedBucket != nil {
-				s.cfg.OnRefusedBucket(string(domain), err)
-			}
-			continue
-		}
 		switch {
+		case errors.Is(err, quota.ErrTooManyBuckets):
+			s.cfg.OnRefusedBucket(string(domain), err)
 		case errors.Is(err, quota.ErrTooMuchMemory):
 			return rls.ErrTooMuchMemory
 		case err != nil:

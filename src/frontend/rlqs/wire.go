@@ -25,7 +25,7 @@ var (
 	errEmptyID   = errors.New("a usage has no bucket_id, or an empty one")
 )
 
-// reportReader reads the usages of a RateLimitQuotaUsageReports. Its texts point into the message.
+// reportReader reads the usages of the RateLimitQuotaUsageReports that fields has. Its texts point into the message.
 type reportReader struct {
 	fields rls.Fields
 	domain []byte // the last one that was read.
@@ -33,10 +33,6 @@ type reportReader struct {
 	bucketID        []byte
 	allowed, denied uint64
 	err             error // set if next returned false because the message is malformed.
-}
-
-func newReportReader(message []byte) reportReader {
-	return reportReader{fields: rls.Fields{Message: message}}
 }
 
 // domainField returns the domain of a RateLimitQuotaUsageReports. If the message is malformed, it returns what stands

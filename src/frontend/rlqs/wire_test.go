@@ -13,6 +13,7 @@ import (
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 
+	"ratelimit/src/frontend/rls"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
 )
@@ -25,7 +26,7 @@ type usage struct {
 
 // readUsages returns what reportReader reads.
 func readUsages(message []byte) (usages []usage, err error) {
-	r := newReportReader(message)
+	r := reportReader{fields: rls.Fields{Message: message}}
 	for r.next() {
 		list, err := r.entries()
 		if errors.Is(err, errEmptyID) {

@@ -74,45 +74,45 @@ func QuotaBucket(ctx context.Context, l *limiter.Limiter, domain []byte, entries
 
 // DivisionLines tell how the limits are divided, and what proxies have now.
 func (b *Bucket) DivisionLines() (lines []string) {
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	switch b.Action {
 	case quota.AllowAll.String():
-		lines = append(lines, "proxies let all requests pass, because no limit refuses")
+		add("proxies let all requests pass, because no limit refuses")
 	case quota.DenyAll.String():
-		lines = append(lines, "proxies refuse all requests, because a limit lets nothing pass")
+		add("proxies refuse all requests, because a limit lets nothing pass")
 	case quota.AssignUnits.String():
-		lines = append(lines,
-			fmt.Sprintf("divided among proxies by what they ask for: %s at once, %s a second in the long run",
-				output.Plural(int(b.AtOnce), "unit"), shortNumber(b.RatePerSecond)),
-			fmt.Sprintf("if 2 ask for more, each gets %s a second; of 10, %s", shortNumber(b.RatePerSecond/2),
-				shortNumber(b.RatePerSecond/10)),
-			fmt.Sprintf("a new proxy gets up to %s; those without traffic keep %d together",
-				output.Plural(int(b.NewProxyUnits), "unit"), b.IdleUnits))
-	}
-	if b.Now == nil {
-		return lines
+		add("divided among proxies by what they ask for: %s at once, %s a second in the long run", unitsText(b.AtOnce),
+			shortNumber(b.RatePerSecond))
+		add("if 2 ask for more, each gets %s a second; of 10, %s", shortNumber(b.RatePerSecond/2),
+			shortNumber(b.RatePerSecond/10))
+		add("a new proxy gets up to %s; those without traffic keep %d together", unitsText(b.NewProxyUnits), b.IdleUnits)
 	}
 	n := b.Now
-	lines = append(lines, fmt.Sprintf("now proxies ask for %s a second and have %s: %d of this replica, %d of others",
-		shortNumber(n.DemandPerSecond), output.Plural(int(n.Units), "unit"), n.ProxyCount, n.OtherProxyCount))
+	if n == nil {
+		return lines
+	}
+	add("now proxies ask for %s a second and have %s: %d of this replica, %d of others",
+		shortNumber(n.DemandPerSecond), unitsText(n.Units), n.ProxyCount, n.OtherProxyCount)
 	if n.ShortSeconds > 0 {
-		line := fmt.Sprintf("  for %s one has refused more than a tenth of its requests", secondsText(n.ShortSeconds))
+		unfair := ""
 		if n.Unfairness >= 0.01 {
-			line += fmt.Sprintf("; the worst-off gets %.0f %% less than its share", 100*n.Unfairness)
+			unfair = fmt.Sprintf("; the worst-off gets %.0f %% less than its share", 100*n.Unfairness)
 		}
-		lines = append(lines, line)
+		add("  for %s one has refused more than a tenth of its requests%s", secondsText(n.ShortSeconds), unfair)
 	}
 	if n.LeftUnits > 0 {
-		lines = append(lines, fmt.Sprintf("  proxies that are gone may use up to %s for %s more",
-			output.Plural(int(n.LeftUnits), "unit"), secondsText(n.LeftSeconds)))
+		add("  proxies that are gone may use up to %s for %s more", unitsText(n.LeftUnits), secondsText(n.LeftSeconds))
 	}
 	for i := range n.Proxies {
-		lines = append(lines, "  "+proxyText(&n.Proxies[i]))
+		add("  %s", proxyText(&n.Proxies[i]))
 	}
 	if more := n.ProxyCount - len(n.Proxies); more > 0 {
-		lines = append(lines, fmt.Sprintf("  and %d more, which ask for less", more))
+		add("  and %d more, which ask for less", more)
 	}
 	return lines
 }
+
+func unitsText(n uint64) string { return output.Plural(n, "unit") }
 
 // proxyText describes what a proxy has of a bucket.
 func proxyText(p *quota.ProxyState) string {
@@ -125,15 +125,14 @@ func proxyText(p *quota.ProxyState) string {
 	case quota.DenyAll.String():
 		text += "no units left"
 	default:
-		text += output.Plural(int(p.Units), "unit")
+		text += unitsText(p.Units)
 	}
-	text += ", assigned " + secondsText(p.AssignedSeconds) + " ago, "
+	expiry := "expired"
 	if p.ExpiresInSeconds > 0 {
-		text += "expires in " + secondsText(p.ExpiresInSeconds)
-	} else {
-		text += "expired"
+		expiry = "expires in " + secondsText(p.ExpiresInSeconds)
 	}
-	text += ", reported " + secondsText(p.ReportedSeconds) + " ago"
+	text += fmt.Sprintf(", assigned %s ago, %s, reported %s ago", secondsText(p.AssignedSeconds), expiry,
+		secondsText(p.ReportedSeconds))
 	if p.IsSilent {
 		text += ", silent"
 	}

@@ -80,8 +80,12 @@ func (x *explainer) searchAll(ctx context.Context) error {
 			continue
 		}
 		x.searches[i] = match.Explain(x.answer.Domain, d.Entries, &scratch)
-		if err := scratch.Err(); err != nil {
-			return stoppedSearch(err)
+		switch err := scratch.Err(); {
+		case errors.Is(err, rules.ErrTooMuchExplainWork):
+			return fmt.Errorf("%w: to explain it, %w; ask for fewer descriptors or shorter values at a time",
+				limiter.ErrRequestTooLarge, err)
+		case err != nil:
+			return err
 		}
 		for _, r := range chargedRules(x.searches[i]) {
 			if seen[r] {
@@ -94,15 +98,6 @@ func (x *explainer) searchAll(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// stoppedSearch returns the error of an explanation whose search has stopped with err.
-func stoppedSearch(err error) error {
-	if errors.Is(err, rules.ErrTooMuchExplainWork) {
-		return fmt.Errorf("%w: to explain it, %w; ask for fewer descriptors or shorter values at a time",
-			limiter.ErrRequestTooLarge, err)
-	}
-	return err
 }
 
 // chargedRules returns the rules whose limits a descriptor is charged to: those of canaries first.
@@ -153,15 +148,18 @@ func (x *explainer) descriptor(i int) Descriptor {
 
 // addRule explains the rule that a search found, and its limits.
 func (x *explainer) addRule(d *Descriptor, st *limiter.Status, search *match.Record) {
-	charged := chargedRules(search)
-	ofRule := len(search.Found.Limits)
+	charged, ofRule := chargedRules(search), len(search.Found.Limits)
 	d.Rule, d.At = search.Found.FullName, search.Found.Pos.String()
 	d.AllOrNone = search.Found.ChargesAllOrNone && ofRule > 1
 	for i, r := range charged {
 		x.addCharge(d, st, r)
 		d.Charges[i].Canary = i < len(charged)-ofRule
 		if r.HoldIDKey != "" && d.Charges[i].Key != "" {
-			d.Charges[i].HoldName = entryValue(d.Entries, r.HoldIDKey)
+			for _, e := range d.Entries { // The last entry with the key counts.
+				if e.Key == r.HoldIDKey {
+					d.Charges[i].HoldName = e.Value
+				}
+			}
 		}
 	}
 	switch {
@@ -175,16 +173,6 @@ func (x *explainer) addRule(d *Descriptor, st *limiter.Status, search *match.Rec
 	}
 }
 
-// entryValue returns the value of the last entry with the key; empty if there is none.
-func entryValue(entries []rules.EntryText, key string) (value string) {
-	for _, e := range entries {
-		if e.Key == key {
-			value = e.Value
-		}
-	}
-	return value
-}
-
 // addCharge adds the limit of r to d. r is nil for the limit that came with the request.
 func (x *explainer) addCharge(d *Descriptor, st *limiter.Status, r *rules.Rule) {
 	var c Charge
@@ -196,7 +184,8 @@ func (x *explainer) addCharge(d *Descriptor, st *limiter.Status, r *rules.Rule) 
 	case i >= 0:
 		from := &st.Charges[i]
 		if r == nil {
-			c.LimitInWords, c.Limit = rateInWords(from.Limit), uint64(from.Limit.Requests)
+			c.LimitInWords = fmt.Sprintf("%d per %s", from.Limit.Requests, from.Limit.Window())
+			c.Limit = uint64(from.Limit.Requests)
 		}
 		c.setAlgorithm(from.Algorithm)
 		c.NotEnforced = from.NotEnforced

@@ -118,8 +118,8 @@ func TestExplanationHasABudget(t *testing.T) {
 			many("descriptors:\n- {key: path, regex: ^a, ", 5, "- {key: path, regex: \"(b{0,20}%d){0,20}c\", "),
 			1000,
 		},
-		{"wildcards", many("descriptors:\n- {key: path, value: a*, ", 2000, "- {key: path, value: \"*a%d*b\", "), 8000},
-		{"rules of a list", many("rules:\n- {match: {path: \"a*b\"}, ", 2000, "- {match: {path: \"*a%d*b\"}, "), 8000},
+		{"wildcards", many("descriptors:\n- {key: path, value: a*, ", 2000, "- {key: path, value: \"*a%04d*b\", "), 8000},
+		{"rules of a list", many("rules:\n- {match: {path: \"a*b\"}, ", 2000, "- {match: {path: \"*a%04d*b\"}, "), 8000},
 	} {
 		l := start(t, limiter.Config{}, tt.rules)
 		ask := func(length int) error {

@@ -38,7 +38,7 @@ descriptors:
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	if got := rateInWords(rules.Rate{Requests: 2, Unit: rules.UnitWeek, UnitMultiplier: 3}); got != "2 per 3 weeks" {
+	if got := (rules.Rate{Requests: 2, Unit: rules.UnitWeek, UnitMultiplier: 3}).Window(); got != "3 weeks" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -1,6 +1,5 @@
-// Package history keeps the rates of decisions of the last hour: of all rules together, of each domain and of the
-// busiest rules. It also knows the rates of the last ten seconds of all rules. It reads the counters of a
-// metrics.Registry.
+// Package history keeps the rates of decisions of the last hour, of all rules together, of each domain and of the
+// busiest rules, and those of the last ten seconds of all rules. It reads the counters of a metrics.Registry.
 package history
 
 import (
@@ -36,8 +35,8 @@ const (
 	ticksPerStep = int(Step / tick)
 )
 
-// PerSecond are rates in decisions per second; see metrics.Decisions. A decision is one descriptor
-// of a request that a rule limits. Each decision is admitted or denied, or has failed.
+// PerSecond are rates in decisions per second; see metrics.Decisions. A decision is one descriptor of a request that a
+// rule limits. Each decision is admitted or denied, or has failed.
 type PerSecond struct {
 	Admitted float64 `json:"admitted"`
 	Denied   float64 `json:"denied"`
@@ -63,13 +62,6 @@ func (v values) perSecond(elapsed time.Duration) PerSecond {
 // decisions is the number of all decisions.
 func (v values) decisions() float64 { return v[0] + v[1] + v[5] }
 
-func (v values) plus(w values) values {
-	for i := range v {
-		v[i] += w[i]
-	}
-	return v
-}
-
 // Rates are the current rates of a rule, or of a domain if Rule is empty.
 type Rates struct {
 	Domain string
@@ -85,10 +77,17 @@ type Current struct {
 	Domains, Rules []Rates
 }
 
-// Hour is a history of up to an hour.
+// Hour is a history of up to an hour. The six lists are equally long, in decisions per second, oldest first. The last
+// value is that of the last step that has ended.
 type Hour struct {
-	Start  time.Time   // the begin of the first step.
-	Values []PerSecond // the rate of each step, oldest first. The last step is the last one that has ended.
+	Start       time.Time `json:"start"` // the begin of the first step.
+	StepSeconds int       `json:"step_seconds"`
+	Admitted    []float64 `json:"admitted"`
+	Denied      []float64 `json:"denied"`
+	Near        []float64 `json:"near"`
+	Shadow      []float64 `json:"shadow"`
+	Fallback    []float64 `json:"fallback"`
+	Failed      []float64 `json:"failed"`
 }
 
 // History keeps rates. Run must run meanwhile.
@@ -148,6 +147,16 @@ func (h *History) Run(ctx context.Context) error {
 	}
 }
 
+func (h *History) forEachSeries(do func(*series)) {
+	do(&h.total)
+	for _, s := range h.domains {
+		do(s)
+	}
+	for _, s := range h.rules {
+		do(s)
+	}
+}
+
 // read reads the counters.
 func (h *History) read(now time.Time) {
 	h.mu.Lock()
@@ -161,17 +170,13 @@ func (h *History) read(now time.Time) {
 	slot := int(h.readings % int64(ticksPerStep))
 	h.readings++
 	h.lastReading, h.readingTimes[slot], h.current = now, elapsed, nil
-	h.total.recent[slot] = [numValues]float32{}
-	for _, d := range h.domains {
-		d.recent[slot] = [numValues]float32{}
-	}
+	h.forEachSeries(func(s *series) { s.recent[slot] = [numValues]float32{} })
 	h.cfg.Registry.ForEachDecisions(func(domain, name string, d metrics.Decisions) {
 		s := seriesOf(h.rules, metrics.RuleName{Domain: domain, Rule: name}, h.readings)
 		added := s.addedSince(h.valuesOf(d))
 		if isFirst {
 			return // Nothing says when these decisions were made.
 		}
-		s.recent[slot] = [numValues]float32{}
 		for _, s := range []*series{s, seriesOf(h.domains, domain, h.readings), &h.total} {
 			s.add(slot, added)
 		}
@@ -220,33 +225,20 @@ func (s *series) addedSince(counted values) (added values) {
 func (s *series) add(slot int, added values) {
 	for i, n := range added {
 		s.recent[slot][i] += float32(n)
+		s.step[i] += n
 	}
-	s.step = s.step.plus(added)
 }
 
 // endStep ends a step. If it was longer than Step, because the process was suspended, it stands for several.
 func (h *History) endStep(length time.Duration) {
 	count := max(1, int64(length.Round(Step)/Step))
-	end := func(s *series) {
+	h.forEachSeries(func(s *series) {
 		const smoothing = float64(10 * time.Minute / Step)
 		s.average += (s.step.decisions()/length.Seconds() - s.average) / smoothing * min(float64(count), smoothing)
-	}
-	end(&h.total)
-	for _, s := range h.domains {
-		end(s)
-	}
-	for _, s := range h.rules {
-		end(s)
-	}
+	})
 	giveRings(h.domains, h.cfg.MaxDomains, h.steps)
 	giveRings(h.rules, h.cfg.MaxRules, h.steps)
-	h.total.endStep(h.steps, count, length)
-	for _, s := range h.domains {
-		s.endStep(h.steps, count, length)
-	}
-	for _, s := range h.rules {
-		s.endStep(h.steps, count, length)
-	}
+	h.forEachSeries(func(s *series) { s.endStep(h.steps, count, length) })
 	h.steps += count
 }
 
@@ -312,19 +304,21 @@ func (h *History) Hour(domain, rule string) (hour Hour, ok bool) {
 	if s == nil && !h.cfg.Registry.HasRule(domain, rule) || s != nil && s.ring == nil && s.average > 0 {
 		return Hour{}, false
 	}
-	var r *ring
-	if s != nil {
+	r := &ring{firstStep: h.total.ring.firstStep} // There were no decisions yet.
+	if s != nil && s.ring != nil {
 		r = s.ring
 	}
-	if r == nil { // There were no decisions yet.
-		r = &ring{firstStep: h.total.ring.firstStep}
+	first := max(r.firstStep, h.steps-int64(Steps))
+	count := h.steps - first
+	hour = Hour{Start: h.lastStepEnd.Add(-time.Duration(count) * Step), StepSeconds: int(Step / time.Second)}
+	for i, list := range [numValues]*[]float64{
+		&hour.Admitted, &hour.Denied, &hour.Near, &hour.Shadow, &hour.Fallback, &hour.Failed,
+	} {
+		*list = make([]float64, count)
+		for j := range *list {
+			(*list)[j] = float64(r.rates[(first+int64(j))%int64(Steps)][i])
+		}
 	}
-	for step := max(r.firstStep, h.steps-int64(Steps)); step < h.steps; step++ {
-		v := r.rates[step%int64(Steps)]
-		hour.Values = append(hour.Values,
-			PerSecond{float64(v[0]), float64(v[1]), float64(v[2]), float64(v[3]), float64(v[4]), float64(v[5])})
-	}
-	hour.Start = h.lastStepEnd.Add(-time.Duration(len(hour.Values)) * Step)
 	return hour, true
 }
 

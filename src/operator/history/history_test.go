@@ -102,11 +102,7 @@ func (f *fixture) admitted(domain, rule string) string {
 	if !ok {
 		return "none"
 	}
-	var list []float64
-	for _, v := range hour.Values {
-		list = append(list, v.Admitted)
-	}
-	return fmt.Sprint(list)
+	return fmt.Sprint(hour.Admitted)
 }
 
 // What the rates of each kind of rule are.
@@ -209,10 +205,9 @@ func TestHour(t *testing.T) {
 	f.ask(t, 10, "ip")
 	f.wait(10 * time.Second)
 	hour, _ := f.Hour("d", "d.ip")
-	if len(hour.Values) != Steps || hour.Values[0].Admitted != 0 || hour.Values[Steps-1].Admitted != 1 ||
+	if len(hour.Admitted) != Steps || hour.Admitted[0] != 0 || hour.Admitted[Steps-1] != 1 ||
 		!hour.Start.Equal(f.now.Add(-time.Hour)) {
-		t.Errorf("after more than an hour: %d values from %v on, the last %+v", len(hour.Values), hour.Start,
-			hour.Values[Steps-1])
+		t.Errorf("after more than an hour: %v from %v on", hour.Admitted, hour.Start)
 	}
 }
 
@@ -255,8 +250,8 @@ func TestGap(t *testing.T) {
 	}
 	f.now = f.now.Add(24 * time.Hour)
 	f.read(f.now)
-	if hour, _ := f.Hour("", ""); len(hour.Values) != Steps {
-		t.Errorf("%d values after a day", len(hour.Values))
+	if hour, _ := f.Hour("", ""); len(hour.Admitted) != Steps {
+		t.Errorf("%d values after a day", len(hour.Admitted))
 	}
 }
 
@@ -290,7 +285,7 @@ func TestManyRules(t *testing.T) {
 		t.Errorf("%d rules have a history, want 20", rings)
 	}
 	for i := range 10 {
-		if hour, ok := f.Hour("d", fmt.Sprint("d.k", 9_000+i)); !ok || hour.Values[len(hour.Values)-1].Admitted != 2 {
+		if hour, ok := f.Hour("d", fmt.Sprint("d.k", 9_000+i)); !ok || hour.Admitted[len(hour.Admitted)-1] != 2 {
 			t.Errorf("a busy rule has no history: %t, %+v", ok, hour)
 		}
 	}

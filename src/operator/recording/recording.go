@@ -52,13 +52,15 @@ type Config struct {
 // Recorder is a limiter.Recorder that records requests while there are recordings. Otherwise it does nothing.
 type Recorder struct {
 	appendRequest func(dst []byte, req *limiter.Request) []byte // appends a request as JSON
-	active        atomic.Pointer[[]*recording]                  // nil while there are no recordings.
+	active        atomic.Pointer[[]*recording]                  // never nil.
 	mu            sync.Mutex                                    // held while active is replaced.
 }
 
 // New returns a Recorder. appendRequest appends a request as JSON.
 func New(appendRequest func(dst []byte, req *limiter.Request) []byte) *Recorder {
-	return &Recorder{appendRequest: appendRequest}
+	r := &Recorder{appendRequest: appendRequest}
+	r.active.Store(new([]*recording))
+	return r
 }
 
 // recording is one recording.
@@ -82,8 +84,8 @@ type line struct {
 
 // Record implements limiter.Recorder.
 func (r *Recorder) Record(req *limiter.Request, a *limiter.Answer) {
-	if list := r.active.Load(); list != nil && req.CallerLimit == nil { // Recordings have no limits of callers.
-		r.record(*list, req, a)
+	if list := *r.active.Load(); len(list) > 0 && req.CallerLimit == nil { // Recordings have no limits of callers.
+		r.record(list, req, a)
 	}
 }
 
@@ -210,15 +212,12 @@ func (r *Recorder) Stream(ctx context.Context, cfg Config, write func(lines []by
 func (r *Recorder) start(rec *recording) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var list []*recording
-	if active := r.active.Load(); active != nil {
-		list = slices.Clone(*active)
-	}
-	if len(list) == MaxRecordings {
+	active := *r.active.Load()
+	if len(active) == MaxRecordings {
 		return false
 	}
-	list = append(list, rec)
-	r.active.Store(&list)
+	active = append(slices.Clone(active), rec)
+	r.active.Store(&active)
 	return true
 }
 
@@ -226,16 +225,8 @@ func (r *Recorder) start(rec *recording) bool {
 func (r *Recorder) stop(rec *recording) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	active := r.active.Load()
-	if active == nil {
-		return
-	}
-	list := slices.DeleteFunc(slices.Clone(*active), func(other *recording) bool { return other == rec })
-	if len(list) == 0 {
-		r.active.Store(nil)
-		return
-	}
-	r.active.Store(&list)
+	active := slices.DeleteFunc(slices.Clone(*r.active.Load()), func(other *recording) bool { return other == rec })
+	r.active.Store(&active)
 }
 
 // writer puts the lines of a recording in order.

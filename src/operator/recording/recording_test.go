@@ -105,7 +105,7 @@ func TestOrder(t *testing.T) {
 		if got != want {
 			t.Errorf("got\n%swant\n%s", got, want)
 		}
-		if r.active.Load() != nil {
+		if len(*r.active.Load()) > 0 {
 			t.Error("the recording goes on")
 		}
 	})
@@ -228,7 +228,7 @@ func TestMaxRecordings(t *testing.T) {
 			}
 			return nil
 		})
-		if err != gone || r.active.Load() != nil {
+		if err != gone || len(*r.active.Load()) > 0 {
 			t.Errorf("%v, and active is %v", err, r.active.Load())
 		}
 	})

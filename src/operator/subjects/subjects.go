@@ -73,8 +73,7 @@ type Tracker struct {
 	activated   []*ruleSubjects // the rules that became active since the last advance.
 
 	// Only advance uses these fields.
-	// the rules that were active in the last intervals. Removed ones stay until they are idle.
-	active       []*ruleSubjects
+	active       []*ruleSubjects       // those of the last intervals. Removed ones stay until they are idle.
 	activeByKind [kindCount][]activity // memory that is used again.
 }
 
@@ -245,15 +244,17 @@ func (t *Tracker) count(r *ruleSubjects, kind Kind, c *limiter.Charge, hits uint
 	defer r.mu.Unlock()
 	if !r.isActive {
 		r.isActive = true
-		t.activate(r)
+		t.activatedMu.Lock()
+		t.activated = append(t.activated, r)
+		t.activatedMu.Unlock()
 	}
 	weighted := float64(r.samplers[kind].count(isBusy)) * float64(hits)
+	if r.rankings[kind] == nil {
+		r.rankings[kind] = t.newRanking(r)
+	}
 	rank := r.rankings[kind]
 	if rank == nil {
-		if rank = t.newRanking(r); rank == nil {
-			return
-		}
-		r.rankings[kind] = rank
+		return
 	}
 	r.text = r.text[:0]
 	subject := func() []byte {
@@ -271,30 +272,20 @@ func (t *Tracker) count(r *ruleSubjects, kind Kind, c *limiter.Charge, hits uint
 	}
 }
 
-// activate makes advance look at r.
-func (t *Tracker) activate(r *ruleSubjects) {
-	t.activatedMu.Lock()
-	defer t.activatedMu.Unlock()
-	t.activated = append(t.activated, r)
-}
-
-// reserve reports whether r may have rankings: it has some already, or there are less than maxRules rules that have.
-// The caller holds r.mu.
-func (t *Tracker) reserve(r *ruleSubjects) bool {
+// reserve gives r the right to rankings if it is in force, and if less than maxRules rules have it. The caller holds
+// r.mu.
+func (t *Tracker) reserve(r *ruleSubjects) {
 	if r.isRanked || r.isRemoved {
-		return r.isRanked
+		return
 	}
-	if t.ranked.Add(1) > int64(t.maxRules) {
+	if r.isRanked = t.ranked.Add(1) <= int64(t.maxRules); !r.isRanked {
 		t.ranked.Add(-1)
-		return false
 	}
-	r.isRanked = true
-	return true
 }
 
 // newRanking returns a new ranking for r, nil if r must not have one now. The caller holds r.mu.
 func (t *Tracker) newRanking(r *ruleSubjects) *ranking {
-	if !t.reserve(r) {
+	if t.reserve(r); !r.isRanked {
 		return nil
 	}
 	rank := new(ranking)
@@ -350,8 +341,7 @@ func (t *Tracker) advance(now time.Time) {
 	t.activatedMu.Lock()
 	t.active, t.activated = append(t.active, t.activated...), nil
 	t.activatedMu.Unlock()
-	// busiest is the busiest rule without rankings, idlest the least busy one with rankings.
-	var busiest, idlest *ruleSubjects
+	var busiest, idlest *ruleSubjects // the busiest rule without rankings, and the least busy one with rankings.
 	stillActive := t.active[:0]
 	for _, r := range t.active {
 		isRanked, isActive := t.endInterval(r, now, float64(samplingInterval)/float64(elapsed))
@@ -424,8 +414,7 @@ func (t *Tracker) endInterval(r *ruleSubjects, now time.Time, perInterval float6
 		}
 	}
 	if isIdle && !r.isRanked && r.rate < 0.01 {
-		r.isActive = false
-		r.rate = 0
+		r.isActive, r.rate = false, 0
 	}
 	return r.isRanked, r.isActive
 }

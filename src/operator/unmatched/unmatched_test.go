@@ -36,7 +36,7 @@ func TestReasonHasABudget(t *testing.T) {
 	t.Parallel()
 	list := []byte("domain: d\nrules:\n")
 	for i := range 200 {
-		list = fmt.Appendf(list, "- {match: {path: \"*%db\"}, rate_limit: {unit: hour, requests_per_unit: 1}}\n", i)
+		list = fmt.Appendf(list, "- {match: {path: \"*%03db\"}, rate_limit: {unit: hour, requests_per_unit: 1}}\n", i)
 	}
 	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: list}}, compile.Options{})
 	if err != nil {

@@ -99,7 +99,7 @@ func TestRefusals(t *testing.T) {
 		want string
 	}{
 		{
-			"", &admin.RecordError{Status: http.StatusTooManyRequests, Reason: "4 recordings run"},
+			"", operator.Refuse(http.StatusTooManyRequests, "4 recordings run"),
 			"status 429: 4 recordings run",
 		},
 		{"-o /nowhere/x", nil, "the recording cannot be written: open /nowhere/x"},
