@@ -280,7 +280,7 @@ func (t *Tracker) Subjects(now time.Time, r Result, limit int) []subjects.Subjec
 }
 
 // Examples returns the newest examples of a result, newest first: the denial that one version of the rules makes.
-func (t *Tracker) Examples(r Result, limit int) []denials.NumberedDenial {
+func (t *Tracker) Examples(r Result, limit int) []denials.Denial {
 	if t.examples[r] == nil {
 		return nil
 	}

@@ -144,7 +144,7 @@ func TestSubjectsAndExamples(t *testing.T) {
 		got := ""
 		for _, result := range candidate.Results {
 			for _, subject := range s.Subjects(time.Now(), result, 10) {
-				got += fmt.Sprintf("%v %s %s %.0f; ", result, subject.Rule, subject.Text, subject.Hits)
+				got += fmt.Sprintf("%v %s %s %d; ", result, subject.Rule, subject.Subject, subject.Hits)
 			}
 			for _, e := range s.Examples(result, 10) {
 				got += fmt.Sprintf("%v: %s %s %s; ", result, e.Rule, e.Descriptor, e.Protocol)

@@ -5,6 +5,7 @@ import (
 
 	"ratelimit/src/metrics"
 	"ratelimit/src/operator/history"
+	"ratelimit/src/operator/subjects"
 	"ratelimit/src/quota"
 )
 
@@ -55,6 +56,8 @@ type (
 	PerSecond = history.PerSecond
 	// History are the rates of the last hour.
 	History = history.Hour
+	// Subject is what a limit counts.
+	Subject = subjects.Subject
 )
 
 // Rates are the rates of the whole service, of each domain, and of some rules.
@@ -99,15 +102,6 @@ type TopQuery struct {
 	Domain string // empty for all domains.
 	Rule   string // empty for all rules of Domain.
 	Limit  int    // how many subjects are returned at most.
-}
-
-// Subject is what a limit counts: a user, an address, a key. Its hits are estimates.
-type Subject struct {
-	Domain    string  `json:"domain"`
-	Rule      string  `json:"rule"`
-	Subject   string  `json:"subject"` // the descriptor, as key=value,key=value. Callers chose its text.
-	PerSecond float64 `json:"per_second"`
-	Hits      uint64  `json:"hits"` // the estimate for the whole window.
 }
 
 // NeverRetry is Denial.RetryAfterSeconds of a request that will never be admitted.

@@ -133,7 +133,7 @@ func (f *Figures) Candidate(limit int) (Candidate, bool) { return f.CandidateRul
 func (f *Figures) History(domain, rule string) (History, bool) { return f.history.Hour(domain, rule) }
 
 // Top returns the subjects that q asks for, those with most hits first.
-func (f *Figures) Top(q TopQuery) (list []Subject) {
+func (f *Figures) Top(q TopQuery) []Subject {
 	if f.subjects == nil {
 		return nil
 	}
@@ -144,13 +144,7 @@ func (f *Figures) Top(q TopQuery) (list []Subject) {
 	if q.Window == WindowHour {
 		query.Window = subjects.Hour
 	}
-	for _, s := range f.subjects.Top(time.Now(), query) {
-		list = append(list, Subject{
-			Domain: s.Domain, Rule: s.Rule, Subject: s.Text, PerSecond: s.PerSecond,
-			Hits: uint64(s.Hits + 0.5),
-		})
-	}
-	return list
+	return f.subjects.Top(time.Now(), query)
 }
 
 // Denials returns the newest sampled denials with an ID above after, at most limit, oldest first.

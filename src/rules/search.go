@@ -42,14 +42,15 @@ func (s *SearchScratch) Reset(maxBytes int) {
 }
 
 // MaxRegexWork is how much the regular expressions of one request may cost: the steps of each, see regexSteps, times
-// the bytes that it is compared with. The worst expressions then take some 0.4 s of one core. An explanation charges its
-// other comparisons to the same budget.
+// the bytes that it is compared with. The worst expressions then take some 0.4 s of one core. An explanation charges
+// its other comparisons to the same budget.
 const MaxRegexWork = 50_000_000
 
-// ErrTooMuchRegexWork says that a request needs more than MaxRegexWork; ErrTooMuchExplainWork, that its explanation does.
+// ErrTooMuchRegexWork says that a request needs more than MaxRegexWork; ErrTooManyComparisons, that its explanation
+// does.
 var (
 	ErrTooMuchRegexWork   = errors.New("the values take too long to compare with regular expressions")
-	ErrTooMuchExplainWork = errors.New("the values take too long to compare with all rules")
+	ErrTooManyComparisons = errors.New("the values take too long to compare with all rules")
 )
 
 const (
@@ -99,7 +100,7 @@ func (s *SearchScratch) BeginExplanation(ctx context.Context) {
 	s.Bounds.isExplanation = true
 }
 
-// Err returns why searches since Begin have stopped: ErrTooMuchRegexWork, ErrTooMuchExplainWork or the error of the
+// Err returns why searches since Begin have stopped: ErrTooMuchRegexWork, ErrTooManyComparisons or the error of the
 // context. Then their results are not valid.
 func (s *SearchScratch) Err() error { return s.Bounds.err }
 
@@ -132,7 +133,7 @@ func (b *SearchBounds) AllowsText(length int) bool {
 func (b *SearchBounds) AllowsRegex(work int) bool {
 	if b.regexWork += work; b.regexWork > MaxRegexWork && b.ctx != nil && b.err == nil {
 		if b.err = ErrTooMuchRegexWork; b.isExplanation {
-			b.err = ErrTooMuchExplainWork
+			b.err = ErrTooManyComparisons
 		}
 	}
 	return b.Allows(work)

@@ -229,7 +229,7 @@ func (c *candidateSource) report(limit int) (v operator.Candidate, ok bool) {
 	for _, r := range candidate.Results {
 		for _, s := range d.Subjects(now, r, limit) {
 			v.Subjects = append(v.Subjects, operator.CandidateSubject{
-				Result: r.String(), Domain: s.Domain, Rule: s.Rule, Subject: s.Text, Requests: uint64(s.Hits + 0.5),
+				Result: r.String(), Domain: s.Domain, Rule: s.Rule, Subject: s.Subject, Requests: s.Hits,
 			})
 		}
 		for _, e := range d.Examples(r, limit) {

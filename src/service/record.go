@@ -26,7 +26,8 @@ func (s *Service) record(ctx context.Context, q admin.RecordQuery, client operat
 		}
 	}
 	bytes, hasStarted := 0, false
-	err := s.observers.recording.Stream(ctx, q.Config, func(lines []byte) error {
+	cfg := recording.Config{Percent: q.Percent, ByKey: q.ByKey, Domain: q.Domain}
+	err := s.observers.recording.Stream(ctx, cfg, func(lines []byte) error {
 		if !hasStarted {
 			hasStarted = true
 			s.log.AlwaysShown.WithFields(fields).WithTime(time.Now()).Info("requests are being recorded")

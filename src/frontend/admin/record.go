@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"ratelimit/src/operator"
-	"ratelimit/src/operator/recording"
 )
 
 // RecordQuery says which requests a recording has, and when it ends.
 type RecordQuery struct {
-	recording.Config
+	Percent float64 // of all requests, or of all values of ByKey: above 0, at most 100.
+	// ByKey, if set, is the key of an entry: all requests with a chosen value are recorded.
+	ByKey    string
+	Domain   string        // if set, the only domain that is recorded.
 	For      time.Duration // how long the recording takes at most.
 	MaxBytes int64
 }
@@ -67,7 +69,7 @@ func ParseSample(text string) (percent float64, err error) {
 
 // parseRecordQuery reads the query of /api/record.
 func parseRecordQuery(query string) (q RecordQuery, err error) {
-	q = RecordQuery{recording.Config{Percent: 100}, DefaultRecordTime, DefaultRecordBytes}
+	q = RecordQuery{Percent: 100, For: DefaultRecordTime, MaxBytes: DefaultRecordBytes}
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return q, fmt.Errorf("the query cannot be read: %w", err)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"ratelimit/src/operator"
-	"ratelimit/src/operator/recording"
 )
 
 // fakeRecordings write lines, and then wait for the end of the context if they are asked to.
@@ -52,15 +51,15 @@ func (f *fakeRecordings) Record(ctx context.Context, q RecordQuery, client opera
 // TestRecordQuery checks what the query of /api/record says.
 func TestRecordQuery(t *testing.T) {
 	t.Parallel()
-	all := RecordQuery{recording.Config{Percent: 100}, time.Minute, 64 << 20}
+	all := RecordQuery{100, "", "", time.Minute, 64 << 20}
 	for _, tt := range []struct {
 		query string
 		want  RecordQuery
 		err   string
 	}{
 		{"", all, ""},
-		{"sample=0.5%25&by=user&domain=d&for=1h&max_bytes=7", RecordQuery{recording.Config{Percent: 0.5, ByKey: "user", Domain: "d"}, time.Hour, 7}, ""},
-		{"sample=1/20", RecordQuery{recording.Config{Percent: 5}, time.Minute, 64 << 20}, ""},
+		{"sample=0.5%25&by=user&domain=d&for=1h&max_bytes=7", RecordQuery{0.5, "user", "d", time.Hour, 7}, ""},
+		{"sample=1/20", RecordQuery{5, "", "", time.Minute, 64 << 20}, ""},
 		{"sample=1/0", RecordQuery{}, `sample "1/0": write a percentage`},
 		{"sample=0/5", RecordQuery{}, "write a percentage"},
 		{"sample=2/1", RecordQuery{}, "write a percentage"},
@@ -111,7 +110,8 @@ func TestWhoMayRecord(t *testing.T) {
 			header: [2]string{"Sec-Fetch-Site", "cross-site"}, want: http.StatusForbidden,
 		},
 		{
-			name: "one too many", hasToken: true, remote: "127.0.0.1:9", err: operator.Refuse(http.StatusTooManyRequests, "full"),
+			name: "one too many", hasToken: true, remote: "127.0.0.1:9",
+			err:  operator.Refuse(http.StatusTooManyRequests, "full"),
 			want: http.StatusTooManyRequests,
 		},
 	} {

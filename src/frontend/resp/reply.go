@@ -73,8 +73,8 @@ func appendBulk[T string | []byte](dst []byte, text T) []byte {
 	return append(append(appendHeader(dst, '$', int64(len(text))), text...), "\r\n"...)
 }
 
-// appendMap appends the start of a map of n keys and their values. Version 2 of the protocol has no maps, so there it is
-// an array.
+// appendMap appends the start of a map of n keys and their values. Version 2 of the protocol has no maps, so there it
+// is an array.
 func appendMap(dst []byte, version, n int) []byte {
 	if version == 3 {
 		return appendHeader(dst, '%', int64(n))

@@ -13,6 +13,7 @@ import (
 
 // Denial is a denied request. Its texts refer to no memory of the request or its rules.
 type Denial struct {
+	ID       uint64 // set by a Ring: it grows by one with each denial.
 	At       time.Time
 	Protocol limiter.Protocol
 	Domain   string

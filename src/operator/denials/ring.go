@@ -13,24 +13,18 @@ const maxRingDescriptorBytes = 512
 
 // Ring keeps the newest denials. It is safe for concurrent use.
 type Ring struct {
-	mu     sync.Mutex       // guards the fields below.
-	list   []NumberedDenial // list[id%len(list)] has the denial with that ID.
-	count  int              // the number of denials in list.
-	lastID uint64           // the ID of the newest denial. Earlier denials have the IDs before it.
-	added  chan struct{}    // closed by the next Add. It is nil while no goroutine waits.
-}
-
-// NumberedDenial is a denial with its number.
-type NumberedDenial struct {
-	ID uint64
-	Denial
+	mu     sync.Mutex    // guards the fields below.
+	list   []Denial      // list[id%len(list)] has the denial with that ID.
+	count  int           // the number of denials in list.
+	lastID uint64        // the ID of the newest denial. Earlier denials have the IDs before it.
+	added  chan struct{} // closed by the next Add. It is nil while no goroutine waits.
 }
 
 // NewRing returns an empty Ring for size denials. The first one gets the ID start in microseconds since 1970, plus 1,
 // and each further one the next. So IDs also increase over a restart of the process, as long as there are less than a
 // million denials per second.
 func NewRing(size int, start time.Time) *Ring {
-	return &Ring{list: make([]NumberedDenial, size), lastID: uint64(start.UnixMicro())}
+	return &Ring{list: make([]Denial, size), lastID: uint64(start.UnixMicro())}
 }
 
 // Add adds d, in place of the oldest denial if the ring is full. It never blocks.
@@ -39,7 +33,8 @@ func (r *Ring) Add(d Denial) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lastID++
-	r.list[r.lastID%uint64(len(r.list))] = NumberedDenial{r.lastID, d}
+	d.ID = r.lastID
+	r.list[r.lastID%uint64(len(r.list))] = d
 	r.count = min(r.count+1, len(r.list))
 	if r.added != nil {
 		close(r.added)
@@ -49,14 +44,14 @@ func (r *Ring) Add(d Denial) {
 
 // After returns the denials with an ID above after, oldest first. If there are more than limit, it returns the newest
 // ones.
-func (r *Ring) After(after uint64, limit int) []NumberedDenial {
+func (r *Ring) After(after uint64, limit int) []Denial {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if after >= r.lastID {
 		return nil
 	}
 	n := min(r.lastID-after, uint64(r.count), uint64(max(limit, 0)))
-	denials := make([]NumberedDenial, 0, n)
+	denials := make([]Denial, 0, n)
 	for id := r.lastID - n + 1; id <= r.lastID; id++ {
 		denials = append(denials, r.list[id%uint64(len(r.list))])
 	}

@@ -81,7 +81,7 @@ func (x *explainer) searchAll(ctx context.Context) error {
 		}
 		x.searches[i] = match.Explain(x.answer.Domain, d.Entries, &scratch)
 		switch err := scratch.Err(); {
-		case errors.Is(err, rules.ErrTooMuchExplainWork):
+		case errors.Is(err, rules.ErrTooManyComparisons):
 			return fmt.Errorf("%w: to explain it, %w; ask for fewer descriptors or shorter values at a time",
 				limiter.ErrRequestTooLarge, err)
 		case err != nil:

@@ -427,12 +427,15 @@ type Query struct {
 	Limit        int
 }
 
-// Subject is a subject with its estimated hits in the window.
+// Subject is what a limit counts: a user, an address, a key. Its hits are estimates.
 type Subject struct {
-	Domain, Rule string
-	Text         string // the entries of the descriptor that form the counter, as callertext.Descriptor writes them.
-	Hits         float64
-	PerSecond    float64
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"`
+	// Subject has the entries of the descriptor that form the counter, as callertext.Descriptor writes them. Callers chose
+	// its text.
+	Subject   string  `json:"subject"`
+	PerSecond float64 `json:"per_second"`
+	Hits      uint64  `json:"hits"` // the estimate for the whole window.
 }
 
 // Top returns the subjects that q asks for at a time, those with the most hits first. A rule has at most listSize
@@ -451,8 +454,8 @@ func (t *Tracker) Top(now time.Time, q Query) []Subject {
 		list = r.appendSubjects(list, now, q)
 	}
 	slices.SortFunc(list, func(a, b Subject) int {
-		return cmp.Or(cmp.Compare(b.Hits, a.Hits), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule),
-			cmp.Compare(a.Text, b.Text))
+		return cmp.Or(cmp.Compare(b.Hits, a.Hits), cmp.Compare(b.PerSecond, a.PerSecond), cmp.Compare(a.Domain, b.Domain),
+			cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Subject, b.Subject))
 	})
 	return list[:min(len(list), max(q.Limit, 0))]
 }
@@ -474,7 +477,7 @@ func (r *ruleSubjects) appendSubjects(list []Subject, now time.Time, q Query) []
 	}
 	w.forEach(share, func(subject []byte, hits float64) {
 		if hits >= 0.5 {
-			list = append(list, Subject{r.Domain, r.Rule, string(subject), hits, hits / counted.Seconds()})
+			list = append(list, Subject{r.Domain, r.Rule, string(subject), hits / counted.Seconds(), uint64(hits + 0.5)})
 		}
 	})
 	return list

@@ -24,7 +24,7 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 func show(list []Subject) string {
 	var texts []string
 	for _, s := range list {
-		texts = append(texts, fmt.Sprintf("%s %s %.0f", s.Rule, s.Text, s.Hits))
+		texts = append(texts, fmt.Sprintf("%s %s %d", s.Rule, s.Subject, s.Hits))
 	}
 	return strings.Join(texts, "; ")
 }
@@ -360,12 +360,12 @@ func TestBurst(t *testing.T) {
 	if n := tracker.samples[Hits].Load(); n > 4*maxSamples {
 		t.Errorf("%d samples in an interval", n)
 	}
-	sum := 0.0
+	var sum uint64
 	for _, s := range tracker.Top(noon, Query{Limit: 10}) {
 		sum += s.Hits
 	}
-	if sum < 0.8*decisions || sum > 1.2*decisions {
-		t.Errorf("%.0f hits are estimated, there were %d", sum, decisions)
+	if float64(sum) < 0.8*decisions || float64(sum) > 1.2*decisions {
+		t.Errorf("%d hits are estimated, there were %d", sum, decisions)
 	}
 	for range 40 {
 		tracker.advance(noon)
@@ -395,7 +395,7 @@ func TestFloodOfSubjects(t *testing.T) {
 	}
 	for _, kind := range []Kind{Hits, DeniedHits} {
 		for _, s := range tracker.Top(now, Query{Kind: kind, Window: Hour, Limit: 5}) {
-			if !strings.HasPrefix(s.Text, "user=real-") || s.Hits < 8_000 || s.Hits > 12_000 {
+			if !strings.HasPrefix(s.Subject, "user=real-") || s.Hits < 8_000 || s.Hits > 12_000 {
 				t.Errorf("kind %d: got %s", kind, show([]Subject{s}))
 			}
 		}
