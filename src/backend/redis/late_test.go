@@ -53,7 +53,7 @@ func TestDeadlinesInOneBatch(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	proxy := harness.StartProxy(t, server.Addr)
 	s := open(t, Config{Addr: proxy.Addr, Config: remote.Config{
-		Timeout: 20 * time.Second, Connections: 1, PipelineWindow: 50 * time.Millisecond,
+		Timeout: 20 * time.Second, Connections: 1, PipelineWindow: 200 * time.Millisecond,
 	}})
 	harness.Await(t, 20*time.Second, "answers", func() error { return send(t, s, hot(0)).Err })
 	before, batches := send(t, s, hot(0)).Before, s.Stats().Batches

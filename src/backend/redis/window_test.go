@@ -17,7 +17,7 @@ import (
 func TestWindowIsWaitedForOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
-	const timeout = 5 * time.Second
+	const timeout = 15 * time.Second
 	s := open(t, Config{
 		Addr: server.Addr, PipelineLimit: 1,
 		Config: remote.Config{Timeout: timeout, PipelineWindow: 200 * time.Millisecond},
