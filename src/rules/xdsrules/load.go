@@ -14,6 +14,7 @@ import (
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/reload"
 )
 
@@ -23,6 +24,13 @@ const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConf
 // maxPlaceBytes bounds the places of all parts of all resources together, in bytes: a message of two bytes that is
 // nested deeply has a place of thousands. 100,000 rules with places of 100 bytes need 10 MB.
 const maxPlaceBytes = 64 << 20
+
+// Load compiles all resources of a response into one Set, as filerules.Load compiles files. The error, if any, is
+// rules.Problems with the problems of all resources. No resources are an accepted, empty set. Their order does not
+// matter.
+func Load(resources []*anypb.Any, opt compile.Options) (*rules.Set, rules.Problems, error) {
+	return reload.Compile(format, partsOf(resources), opt)
+}
 
 // format is how resources are read.
 var format = reload.Format{

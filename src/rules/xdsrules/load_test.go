@@ -13,19 +13,12 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
-	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/reload"
 )
-
-// load compiles all resources of a response into one Set.
-func load(resources []*anypb.Any, opt compile.Options) (*rules.Set, rules.Problems, error) {
-	return reload.Compile(format, partsOf(resources), opt)
-}
 
 // outcome is all that comes of loading resources, as text.
 func outcome(resources []*anypb.Any, opt compile.Options) string {
-	set, warnings, err := load(resources, opt)
+	set, warnings, err := Load(resources, opt)
 	if err != nil {
 		return err.Error() + "\n"
 	}

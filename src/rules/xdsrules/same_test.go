@@ -206,7 +206,7 @@ func dump(t testing.TB, set *rules.Set) string {
 func sameAsFile(t testing.TB, m *configv3.RateLimitConfig) bool {
 	t.Helper()
 	m.Name = "" // of no consequence, and in the way of comparing
-	set, warnings, err := load([]*anypb.Any{anyOf(t, m)}, compile.Options{})
+	set, warnings, err := Load([]*anypb.Any{anyOf(t, m)}, compile.Options{})
 	var problems rules.Problems
 	errors.As(err, &problems)
 	if wireOnly(m) {
@@ -530,8 +530,8 @@ func FuzzLoad(f *testing.F) {
 	f.Add([]byte("\x1a\x00\x1a\x00"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		resources := []*anypb.Any{{TypeUrl: TypeURL, Value: data}}
-		set, warnings, err := load(resources, compile.Options{})
-		set2, warnings2, err2 := load(resources, compile.Options{})
+		set, warnings, err := Load(resources, compile.Options{})
+		set2, warnings2, err2 := Load(resources, compile.Options{})
 		if fmt.Sprint(err) != fmt.Sprint(err2) || !reflect.DeepEqual(warnings, warnings2) || (set == nil) != (set2 == nil) ||
 			(set == nil) != (err != nil) {
 			t.Fatalf("two loads differ: %v, %v, %v, and %v, %v, %v", set, warnings, err, set2, warnings2, err2)

@@ -172,14 +172,12 @@ func (w *queue) writeAll(line []byte) bool {
 	return true
 }
 
-// close makes run write the lines that wait and return. It waits for that until the deadline, and reports whether all
-// were written. It leaves behind a run that hangs in a write. Call it once; lines written after it may be lost.
-func (w *queue) close(deadline time.Time) bool {
+// close makes run write the lines that wait and return. It waits for that until the deadline; Stats says whether some
+// still wait. It leaves behind a run that hangs in a write. Call it once; lines written after it may be lost.
+func (w *queue) close(deadline time.Time) {
 	close(w.closeRequested)
 	select {
 	case <-w.runReturned:
-		return w.Stats().Waiting == 0
 	case <-time.After(time.Until(deadline)):
-		return false
 	}
 }

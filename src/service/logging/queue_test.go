@@ -16,6 +16,12 @@ import (
 	"go.uber.org/goleak"
 )
 
+// closed closes w, and reports whether all lines were written.
+func closed(w *queue, deadline time.Time) bool {
+	w.close(deadline)
+	return w.Stats().Waiting == 0
+}
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // reader is the other end of a log. It takes a line for each value in ready, and
@@ -109,7 +115,7 @@ func TestStalledReader(t *testing.T) {
 				if got := strings.Join(strings.Fields(r.text()), " "); got != step.want {
 					t.Errorf("written %q, want %q", got, step.want)
 				}
-				if !w.close(time.Now().Add(time.Second)) {
+				if !closed(w, time.Now().Add(time.Second)) {
 					t.Error("Close did not write everything")
 				}
 				if st := w.Stats(); st.Waiting != 0 {
@@ -185,7 +191,7 @@ func TestClose(t *testing.T) {
 					}()
 				}
 				start := time.Now()
-				if done := w.close(start.Add(time.Second)); done != test.done || time.Since(start) != test.took {
+				if done := closed(w, start.Add(time.Second)); done != test.done || time.Since(start) != test.took {
 					t.Errorf("%v after %v, want %v after %v", done, time.Since(start), test.done, test.took)
 				}
 				if got := r.text(); test.done != strings.Contains(got, "last words\n") {
@@ -213,7 +219,7 @@ func TestConcurrentWriters(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if !w.close(time.Now().Add(20 * time.Second)) {
+	if !closed(w, time.Now().Add(20*time.Second)) {
 		t.Fatal("Close did not write everything")
 	}
 	lines := strings.Split(strings.TrimSpace(r.text()), "\n")
