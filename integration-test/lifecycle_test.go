@@ -147,16 +147,11 @@ func (s *service) stat(t *testing.T, name string) int {
 // freePort returns a free port, on which a service can be restarted.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := harness.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
+	return strconv.Itoa(port)
 }
 
 // Two replicas are replaced one after the other, twice, while 2,000 calls a
