@@ -155,7 +155,7 @@ func BenchmarkNeighbourOfReload(b *testing.B) {
 	r.replace(b, "other.yaml", other)
 	r.awaitReload(b, reloads)
 	type series struct{ p50, p99 []float64 }
-	names := []string{"", "unnamed.txt", "named.txt"} // names has the file that is replaced in each turn; "" for none.
+	names := []string{"", "unnamed.txt", "named.txt"} // the file that is replaced in each turn; "" for none.
 	latencies := make(map[string]*series)
 	for b.Loop() {
 		for _, name := range names {
@@ -189,8 +189,8 @@ func BenchmarkNeighbourOfReload(b *testing.B) {
 type replacer struct {
 	root     string
 	versions [2][]byte
-	replaced map[string]int  // replaced counts the replacements of each file.
-	times    []time.Duration // times are how long it took until replaced files were in force.
+	replaced map[string]int  // counts the replacements of each file.
+	times    []time.Duration // how long it took until replaced files were in force.
 }
 
 // replace replaces a file by the next version, or by text.

@@ -31,9 +31,9 @@ const (
 type quotaWorld struct {
 	replicas [2]*service
 	fronts   [2]*front
-	callers  [3]*quotaCaller // callers have one for each Envoy, and one that asks a replica about each request.
-	reported [2]int          // reported is how many reports each replica has got.
-	began    int64           // began is the second in which the first request could pass.
+	callers  [3]*quotaCaller // one for each Envoy, and one that asks a replica about each request.
+	reported [2]int          // how many reports each replica has got.
+	began    int64           // the second in which the first request could pass.
 }
 
 // startQuotas starts a world without requests.
@@ -105,10 +105,10 @@ func (s *service) quotaRequest() (bool, error) {
 // quotaCaller sends requests at a rate, and counts those that pass.
 type quotaCaller struct {
 	mu     sync.Mutex
-	rate   float64 // rate is how many requests a second are sent.
+	rate   float64 // how many requests a second are sent.
 	sent   int
-	passed map[int64]int // passed has how many passed in each second.
-	err    error         // err is the first error. It ends the caller.
+	passed map[int64]int // how many passed in each second.
+	err    error         // the first error. It ends the caller.
 }
 
 // startQuotaCaller starts a caller with rate 0. It ends with the test.

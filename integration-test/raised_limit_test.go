@@ -11,7 +11,7 @@ import (
 type raisedLimit struct {
 	*upstream
 	rules ruleDir
-	extra string // extra is more of the rate_limit.
+	extra string // more of the rate_limit.
 }
 
 // set sets both limits, and waits until they are in force.

@@ -25,10 +25,10 @@ import (
 // oddSettings is a row of the table of odd values: the service starts once for each variable and value, beside the
 // variables of a surrounding.
 type oddSettings struct {
-	in     string // in is a surrounding, see settingsLab.
-	names  string // names lists variables, separated by blanks.
-	serves []odd  // serves has values with which the service becomes ready.
-	ends   []odd  // ends has values with which it ends, with status 1.
+	in     string // a surrounding, see settingsLab.
+	names  string // lists variables, separated by blanks.
+	serves []odd  // values with which the service becomes ready.
+	ends   []odd  // values with which it ends, with status 1.
 }
 
 // odd is a value, and words of the log. $NAME stands for the name of the variable. Without words, no warning names the

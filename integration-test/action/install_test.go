@@ -75,7 +75,7 @@ func TestInstall(t *testing.T) {
 	}
 	releases := newReleases(t)
 	for _, tt := range []struct {
-		version, want string // want is what the program prints, or a part of the error.
+		version, want string // what the program prints, or a part of the error.
 		fails         bool
 	}{
 		{"1.2.3", "1.2.3\n", false},

@@ -95,10 +95,10 @@ func TestWorkflow(t *testing.T) {
 	for _, tt := range []struct {
 		what       string
 		changes    map[string]string
-		head       string // head is the repository of the branch.
+		head       string // the repository of the branch.
 		before     []string
 		code       int
-		comments   []string // comments have the start of each comment afterwards.
+		comments   []string // the start of each comment afterwards.
 		annotation string
 	}{
 		{

@@ -165,7 +165,7 @@ func (d decider) latest(c call, x circumstances) time.Time {
 func (h *hold) possible(k kind, d decider, x circumstances) (list []stretch) {
 	lost := func(c call) bool { return x.lossy && !d.locally && c.sent.Before(x.recovery) }
 	var earliest, opened time.Time
-	opens, known := false, false // known: it was opened for certain, and only once
+	opens, known := false, false // it was opened for certain, and only once
 	remembered := func(c call) bool {
 		at := d.latest(c, x)
 		return known && (at.Before(earliest.Add(holdTime)) || slices.ContainsFunc(h.ends, func(end call) bool {

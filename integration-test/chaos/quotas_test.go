@@ -55,7 +55,7 @@ func connectProxies(t *testing.T, addr string, keys []key) *proxies {
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 		q.ended.Go(func() {
-			used := make([]uint64, len(keys)) // used is what is not reported yet.
+			used := make([]uint64, len(keys)) // what is not reported yet.
 			for ctx.Err() == nil {
 				err := q.stream(ctx, quotapb.NewRateLimitQuotaServiceClient(conn), used)
 				q.mu.Lock()

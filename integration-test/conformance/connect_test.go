@@ -43,7 +43,7 @@ func TestConnectConformance(t *testing.T) {
 	}
 	tests := []struct {
 		server string
-		fail   []string // fail has the patterns of the cases that must fail.
+		fail   []string // the patterns of the cases that must fail.
 	}{
 		{"handled", grpcGo},
 		// Decide gets no metadata, which these cases want back.

@@ -117,8 +117,8 @@ func (e *engine) shell(t *testing.T, dir, command string) result {
 }
 
 // rulesCheckout returns a clone of a repository that is laid out as examples/rules-repo. The last commit of its branch
-// runs sed with change on rules/shop.yaml, and the file base names the commit before. The image does not know the user
-// who owns all files.
+// runs sed with change on rules/shop.yaml, and the file base names the commit before. All files belong
+// to a user that the image does not know.
 func (e *engine) rulesCheckout(t *testing.T, source, change string) string {
 	t.Helper()
 	harness.Program(t, "git", "git")

@@ -28,9 +28,9 @@ const insideVariable = "RATELIMIT_DOCKER_CHECK_DIR"
 
 // engine is the Docker engine that the test uses.
 type engine struct {
-	docker  string   // docker is the path of the client.
-	compose []string // compose is "docker compose" or "docker-compose", as a command.
-	env     []string // env is the environment of both.
+	docker  string   // the path of the client.
+	compose []string // "docker compose" or "docker-compose", as a command.
+	env     []string // the environment of both.
 	// standIns is the directory with the stand-ins of base images. Empty: the engine has or pulls the real ones.
 	standIns string
 }

@@ -17,10 +17,10 @@ import (
 
 // standIn is how an image is made from local files that takes the place of a base image.
 type standIn struct {
-	prefix string // prefix is the start of the image's name.
-	from   string // from says what it is made of.
+	prefix string // the start of the image's name.
+	from   string // says what it is made of.
 	fill   func(t *testing.T, r *root)
-	config []string // config has the instructions of the real image's Dockerfile.
+	config []string // the instructions of the real image's Dockerfile.
 }
 
 var standIns = []standIn{
@@ -138,7 +138,7 @@ func (e *engine) buildStandIn(t *testing.T, name, arch string) {
 // root is the file system of an image.
 type root struct {
 	tar *tar.Writer
-	has map[string]bool // has the paths that are written.
+	has map[string]bool // the paths that are written.
 }
 
 func (r *root) write(t *testing.T, h *tar.Header, content io.Reader) {

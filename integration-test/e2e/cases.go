@@ -27,7 +27,7 @@ type load struct {
 	Rate        float64       `json:"rate,omitempty"`     // 0: the next call starts when one ends
 	Requests    int           `json:"requests,omitempty"` // 0: as many as fit in --duration
 	Linger      time.Duration `json:"linger,omitempty"`
-	Warmup      time.Duration `json:"warmup,omitempty"` // Warmup is the least warm-up of this load.
+	Warmup      time.Duration `json:"warmup,omitempty"` // the least warm-up of this load.
 }
 
 // store says which of our services a case is about.

@@ -23,7 +23,7 @@ type crowdReport struct {
 	Connections int     `json:"connections"`
 	Rate        int     `json:"rate"`               // calls due a second
 	Idle        *spread `json:"idle_kib,omitempty"` // KiB of memory of an idle connection
-	CPU         *spread `json:"cpu_us,omitempty"`   // CPU µs of a call
+	CPU         *spread `json:"cpu_us,omitempty"`   // µs of a call
 	P50         *spread `json:"p50_us,omitempty"`
 	P99         *spread `json:"p99_us,omitempty"`
 	Unsent      uint64  `json:"unsent"`                 // calls of all rounds that were due and not made
@@ -43,12 +43,12 @@ type crowdRound struct {
 }
 
 const (
-	idleTarget = 8 // idleTarget is the most KiB of an idle connection.
+	idleTarget = 8 // the most KiB of an idle connection.
 	// burstCalls is how many calls each connection has in flight in bursts. grpc-go's server would need some 10 GB for
 	// them.
 	burstCalls  = 100
-	burstWarmup = 3 * time.Second // burstWarmup is longer than the first burst takes.
-	coresTarget = 2               // coresTarget is the most cores for burstCalls calls a second on each connection.
+	burstWarmup = 3 * time.Second // longer than the first burst takes.
+	coresTarget = 2               // the most cores for burstCalls calls a second on each connection.
 )
 
 // crowdEnv opens the profile of the heap. Other ports get few of the files that the process may open.

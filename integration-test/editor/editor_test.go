@@ -89,7 +89,7 @@ func TestEditor(t *testing.T) {
 	})
 	t.Run("completion", func(t *testing.T) {
 		for _, tt := range []struct {
-			text string // text ends where the cursor is.
+			text string // ends where the cursor is.
 			want string
 		}{
 			{"domain: d\ndescriptors:\n  - key: a\n    ra", "rate_limit"},

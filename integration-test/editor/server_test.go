@@ -17,7 +17,7 @@ const deadline = 60 * time.Second
 // languageClient is an editor's end of the Language Server Protocol: JSON-RPC over the standard streams of the server.
 type languageClient struct {
 	in       io.Writer
-	messages chan message // messages are those of the server.
+	messages chan message // of the server.
 	lastID   int
 }
 

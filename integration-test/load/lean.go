@@ -38,51 +38,51 @@ type leanConn struct {
 	emit    func(hpack.HeaderField)
 
 	network, addr string
-	request       []hpack.HeaderField // request are the fields of every call.
+	request       []hpack.HeaderField // the fields of every call.
 
-	mu       sync.Mutex // mu guards the fields below.
-	room     *sync.Cond // room is signalled when hasRoom may have become true.
-	finished bool       // finished is set when the phase has no more calls.
-	down     error      // down is why there is no connection. Calls fail with it.
+	mu       sync.Mutex // guards the fields below.
+	room     *sync.Cond // signalled when hasRoom may have become true.
+	finished bool       // set when the phase has no more calls.
+	down     error      // why there is no connection. Calls fail with it.
 	// maxStreams is the server's SETTINGS_MAX_CONCURRENT_STREAMS.
 	maxStreams int64
-	free       []*leanCall // free are calls to use again.
+	free       []*leanCall // calls to use again.
 	leanSession
 }
 
 // leanSession is the state of one TCP connection.
 type leanSession struct {
 	conn      net.Conn
-	received  []byte // received holds the beginning of a frame. Only the reading goroutine uses it.
-	out       []byte // out is what flush writes.
+	received  []byte // the beginning of a frame. Only the reading goroutine uses it.
+	out       []byte // what flush writes.
 	calls     map[uint32]*leanCall
-	blocked   []*leanCall // blocked are calls that wait for flow control, oldest first.
+	blocked   []*leanCall // calls that wait for flow control, oldest first.
 	nextID    uint32
-	goingAway bool // goingAway is set when no more calls may start on this connection.
-	settled   bool // settled is set by the server's first SETTINGS.
+	goingAway bool // set when no more calls may start on this connection.
+	settled   bool // set by the server's first SETTINGS.
 
-	window        int // window is how many bytes of DATA the connection may send.
-	initialWindow int // initialWindow is that of a new stream.
-	unreturned    int // unreturned is how many bytes of DATA came without a WINDOW_UPDATE of ours.
+	window        int // how many bytes of DATA the connection may send.
+	initialWindow int // of a new stream.
+	unreturned    int // how many bytes of DATA came without a WINDOW_UPDATE of ours.
 
-	block       bytes.Buffer // block is the last header block.
+	block       bytes.Buffer // the last header block.
 	encoder     *hpack.Encoder
-	repeats     bool // repeats is set if the next header block is the same as the last.
+	repeats     bool // set if the next header block is the same as the last.
 	decoder     *hpack.Decoder
-	fields      leanFields // fields are those of the header block that was decoded last.
-	headerBlock []byte     // headerBlock collects HEADERS and CONTINUATION.
-	headerEnds  bool       // headerEnds is END_STREAM of the HEADERS frame.
+	fields      leanFields // of the header block that was decoded last.
+	headerBlock []byte     // collects HEADERS and CONTINUATION.
+	headerEnds  bool       // END_STREAM of the HEADERS frame.
 }
 
 // leanCall is a call under way.
 type leanCall struct {
 	id       uint32
-	due      time.Time // due is when latency starts.
+	due      time.Time // when latency starts.
 	expires  time.Time
 	lateness time.Duration
 	window   int
-	payload  []byte // payload is the message with gRPC's prefix.
-	unsent   []byte // unsent is the rest of payload.
+	payload  []byte // the message with gRPC's prefix.
+	unsent   []byte // the rest of payload.
 	answer   []byte
 }
 
@@ -98,11 +98,11 @@ const (
 	flowWindow = 1 << 20
 
 	frameHeader    = 9
-	maxFrame       = 16 << 10 // maxFrame is HTTP/2's default limit of a frame, in both directions.
+	maxFrame       = 16 << 10 // HTTP/2's default limit of a frame, in both directions.
 	defaultWindow  = 1<<16 - 1
 	maxStreamID    = 1<<31 - 1
 	messagePrefix  = 5
-	authorityField = 3 // authorityField is the index of :authority in request.
+	authorityField = 3 // the index of :authority in request.
 	maxHeaderBlock = 64 << 10
 )
 

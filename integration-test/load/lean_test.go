@@ -37,7 +37,7 @@ func listener(t *testing.T) net.Listener {
 // script is what a scripted HTTP/2 server does.
 type script struct {
 	settings []http2.Setting
-	dripping bool // dripping servers write each byte on its own.
+	dripping bool // servers write each byte on its own.
 	// frame is called for each frame. Nil: nothing.
 	frame func(*scriptedConn, http2.Frame)
 	// call is called when call n of the server, from 1, is complete. Nil: answer.
@@ -51,8 +51,8 @@ type scriptedConn struct {
 	conn    net.Conn
 	encoder *hpack.Encoder
 	block   bytes.Buffer
-	message map[uint32][]byte            // message is the DATA of each open stream.
-	header  map[uint32]map[string]string // header is that of each open stream.
+	message map[uint32][]byte            // the DATA of each open stream.
+	header  map[uint32]map[string]string // of each open stream.
 }
 
 // scripted starts a server and returns its address. Each connection has all calls of the server in one goroutine.
@@ -179,7 +179,7 @@ func TestLeanAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		call  func(s *scriptedConn, id uint32)
-		code  string // code is empty for an answer of OK.
+		code  string // empty for an answer of OK.
 		first string
 	}{
 		{
@@ -407,7 +407,7 @@ func TestLeanReconnects(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		call   func(s *scriptedConn, n int, id uint32)
-		failed uint64 // failed is the largest number of calls that fail with UNAVAILABLE.
+		failed uint64 // the largest number of calls that fail with UNAVAILABLE.
 	}{
 		{"drained", func(s *scriptedConn, n int, id uint32) {
 			if n%20 == 0 {

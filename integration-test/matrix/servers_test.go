@@ -15,11 +15,11 @@ const suite = "trixie"
 
 // server is a program to test.
 type server struct {
-	variable string // variable names the program for the tests: REDIS_SERVER or MEMCACHED.
+	variable string // names the program for the tests: REDIS_SERVER or MEMCACHED.
 	from     string
 	path     string
-	skip     string // skip is a pattern of tests that the program cannot pass, for go test -skip.
-	why      string // why says the reason of skip.
+	skip     string // a pattern of tests that the program cannot pass, for go test -skip.
+	why      string // says the reason of skip.
 }
 
 // withoutTLS are the tests whose servers speak TLS. Patterns of subtests come last: go test -skip takes the first one

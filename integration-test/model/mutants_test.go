@@ -142,7 +142,7 @@ func TestEnforcementMutants(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, is, becomes string
-		first             uint64 // first is the first seed that finds it, which saves the others.
+		first             uint64 // the first seed that finds it, which saves the others.
 	}{
 		{"enforces all", "enforce_percent: 1}", "enforce_percent: 99}", 2},
 		{"enforces one counter more", "enforce_percent: 50", "enforce_percent: 53", 60},

@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	firstRefusal = time.Minute     // firstRefusal bounds the time from `dpkg -i` to the first request that is refused.
-	maxExposure  = 15              // maxExposure is the worst rating of `systemd-analyze security`, times ten.
-	patience     = 2 * time.Minute // patience bounds what should take seconds.
+	firstRefusal = time.Minute     // bounds the time from `dpkg -i` to the first request that is refused.
+	maxExposure  = 15              // the worst rating of `systemd-analyze security`, times ten.
+	patience     = 2 * time.Minute // bounds what should take seconds.
 )
 
 // container is a Debian that systemd has booted, without network.
 type container struct {
 	t    *testing.T
-	root string // root is its file system.
-	init string // init is the pid of its systemd.
+	root string // its file system.
+	init string // the pid of its systemd.
 }
 
 // bootDebian boots a clean Debian.

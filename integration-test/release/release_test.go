@@ -27,8 +27,8 @@ import (
 
 // made is a release that goreleaser made of a copy of the repository.
 type made struct {
-	clone string // clone is the copy, with a tag.
-	dist  string // dist has the files of the release.
+	clone string // the copy, with a tag.
+	dist  string // the files of the release.
 	tag   string
 }
 

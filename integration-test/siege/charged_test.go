@@ -133,7 +133,7 @@ func pickRounds() int {
 type deed struct {
 	name, port string
 	bytes      func(r *rand.Rand) string
-	shake      func(r *rand.Rand, c net.Conn, cfg *tls.Config) // shake is set for what a connection does with TLS itself.
+	shake      func(r *rand.Rand, c net.Conn, cfg *tls.Config) // set for what a connection does with TLS itself.
 }
 
 var deeds = []deed{

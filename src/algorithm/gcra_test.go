@@ -195,7 +195,7 @@ func TestGCRAKeepsDebt(t *testing.T) {
 	at, second := thursday.UnixNano(), int64(time.Second)
 	s, _ := TakeGCRA(&large, GCRAState{}, at, Charge, 10) // It owes 60 s, and the small limit lets owe 18 s.
 	for i, step := range []struct {
-		after        int64 // after is in seconds.
+		after        int64 // in seconds.
 		op           Op
 		amount       uint64
 		over         bool

@@ -18,7 +18,7 @@ import (
 // judgements is a candidate.Recorder that keeps the judgements of the last decision.
 type judgements struct {
 	list []candidate.Judgement
-	text []string // text has the rule of each difference, too.
+	text []string // the rule of each difference, too.
 }
 
 func (j *judgements) RecordCandidate(_ *limiter.Request, live, next *limiter.Answer, got candidate.Judgement) {

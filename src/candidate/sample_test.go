@@ -68,7 +68,7 @@ func TestSampleIsStable(t *testing.T) {
 	for _, tt := range []struct {
 		step        uint64
 		least, most int
-		judgesAll   string // judgesAll is the result of a request to the counter of all requests.
+		judgesAll   string // the result of a request to the counter of all requests.
 	}{
 		{0, 1000, 1000, "same"},
 		{1, 880, 950, "not_sampled"},

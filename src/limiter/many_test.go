@@ -54,7 +54,7 @@ func TestManyIsOneCall(t *testing.T) {
 		name string
 		cfg  limiter.Config
 		ask  []string
-		want string // want has the number of each hit's group.
+		want string // the number of each hit's group.
 	}{
 		{"a group for each hit", limiter.Config{}, []string{"ip=1 ip=2", "ip=1", "nobody=1", "ip=3"}, "0 1 2 3"},
 		{
@@ -121,7 +121,7 @@ func TestManyErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		l    *limiter.Limiter
-		want []error // want has the errors of the six items below, in order.
+		want []error // the errors of the six items below, in order.
 	}{
 		{"a store that fails for some keys", start(t, limiter.Config{Backend: lossy{store, "lost"}}), []error{
 			nil, limiter.ErrStoreFailed, nil, limiter.ErrInvalidRequest, limiter.ErrInvalidRequest, errDecode,

@@ -68,8 +68,8 @@ func TestCountersStartWithTheFirstDecision(t *testing.T) {
 	f, r := newFleet(), New(Config{NearRatio: 0.8})
 	var sets []*rules.Set
 	for _, step := range []struct {
-		load    string // load has the domains of a reload, with commas between them; empty for none.
-		set     int    // set is the number of the set that decides.
+		load    string // the domains of a reload, with commas between them; empty for none.
+		set     int    // the number of the set that decides.
 		decides string
 		want    string
 	}{

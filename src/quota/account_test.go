@@ -8,7 +8,7 @@ import (
 // accountStep is what happens to an account at a time, and what it knows then.
 type accountStep struct {
 	at                 time.Duration
-	assign             uint32 // assign is how many units are assigned, for 10 s; 0: a report instead.
+	assign             uint32 // how many units are assigned, for 10 s; 0: a report instead.
 	report             uint64
 	inUse, outstanding uint64
 }

@@ -220,8 +220,8 @@ func TestUnfairness(t *testing.T) {
 	for _, tt := range []struct {
 		what, limit string
 		rate, burst float64 // The other proxy has rate requests a second, and burst requests at once every 4.1 s.
-		isDeaf      bool    // isDeaf says that no answers reach it after its first ones.
-		least, most float64 // least and most are the unfairness a minute later, for half a minute.
+		isDeaf      bool    // true if no answers reach it after its first ones.
+		least, most float64 // the unfairness a minute later, for half a minute.
 	}{
 		{"steady", second, 40, 0, false, 0, 0.1},
 		{"bursts in a long window", tenSeconds, 0, 80, false, 0, 0.3},

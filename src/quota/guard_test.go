@@ -13,23 +13,23 @@ import (
 // guards check what docs/rlqs.md says of each window, for all counters of a world that refuse requests.
 type guards struct {
 	world      *world
-	callerRate int // callerRate is how many requests a second other callers send, to random buckets.
+	callerRate int // how many requests a second other callers send, to random buckets.
 	byCounter  map[string]*guard
 	byBucket   map[string][]*guard
-	hidden     int // hidden is how many used units proxies did not report.
+	hidden     int // how many used units proxies did not report.
 }
 
 // guard checks one counter.
 type guard struct {
 	world   *world
 	name    string
-	buckets []string // buckets are charged to the counter.
+	buckets []string // charged to the counter.
 	limit   *algorithm.Limit
 
 	windowEnd int64
 	admitted  int
-	carried   int // carried is what was assigned and neither used nor expired when the window began.
-	hidden    int // hidden is how many units were used in the window that proxies did not report.
+	carried   int // what was assigned and neither used nor expired when the window began.
+	hidden    int // how many units were used in the window that proxies did not report.
 
 	// counts, carries, hides and returns have a value for each millisecond if the windows have no borders: what was
 	// admitted, hidden and returned since the last restart, and what was carried.

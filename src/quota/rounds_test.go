@@ -134,7 +134,7 @@ func TestRefundInItsWindow(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		leaves, round time.Duration
-		late          time.Duration // late is how much later than the round the store decides.
+		late          time.Duration // how much later than the round the store decides.
 		algorithm     string
 		isRefunded    bool
 	}{
@@ -344,7 +344,7 @@ func TestDivisionStartsAnew(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		key         string
-		steps       time.Duration // steps is by how much the clock is stepped.
+		steps       time.Duration // by how much the clock is stepped.
 		isForgotten bool
 	}{
 		"the same window": {key: "a"},

@@ -14,10 +14,10 @@ var scheduleCount = flag.Int("quota.schedules", 1, "how many random schedules Te
 
 // schedule is a case of TestRandomSchedules.
 type schedule struct {
-	buckets []string // buckets defaults to one.
+	buckets []string // defaults to one.
 	// rules has the text of the descriptors. A schedule starts with the first, and changes to a random one.
 	rules []string
-	start string // start is when the schedule begins, if that matters.
+	start string // when the schedule begins, if that matters.
 	// steps says that the wall clock may be stepped. That would let more pass in windows without borders.
 	steps bool
 }

@@ -24,7 +24,7 @@ import (
 type world struct {
 	t            testing.TB
 	random       *rand.Rand
-	now          time.Duration // now is the time since the start.
+	now          time.Duration // the time since the start.
 	start        time.Time
 	store        backend.Backend
 	limiter      *limiter.Limiter
@@ -32,7 +32,7 @@ type world struct {
 	proxies      []*simProxy
 	events       []simEvent
 	replicas     int
-	abandonAfter time.Duration // abandonAfter is Config.AbandonAfter.
+	abandonAfter time.Duration // Config.AbandonAfter.
 	// slowest is the longest time of a message; most take less than 20 ms.
 	slowest time.Duration
 	// wallOffset is by how much the wall clock was stepped.
@@ -64,7 +64,7 @@ func (c returnCounter) Take(ctx context.Context, b *backend.Batch) error {
 // simBucketID names a quota bucket.
 type simBucketID struct {
 	id      string
-	entries []rules.Entry // entries are sorted by key.
+	entries []rules.Entry // sorted by key.
 }
 
 // bucketIDs returns the buckets that texts such as "k=v z=1" name. The entries are sorted by key.
@@ -191,7 +191,7 @@ type simProxy struct {
 	stream     *Proxy
 	interval   time.Duration
 	lastReport time.Duration
-	isSilent   bool // isSilent says that the proxy uses its units, and does not report.
+	isSilent   bool // true if the proxy uses its units, and does not report.
 	// sent and received are when the last message of each direction arrives: messages keep their order.
 	sent, received time.Duration
 }
@@ -199,17 +199,17 @@ type simProxy struct {
 // simBucket is what a proxy does with the requests of a bucket.
 type simBucket struct {
 	simBucketID
-	rate float64 // rate is how many requests a second arrive.
+	rate float64 // how many requests a second arrive.
 	owed float64
 
-	known           bool // known says that the bucket was reported.
+	known           bool // true if the bucket was reported.
 	allowed, denied uint64
 	current         Assignment
 	left            uint64
 	expiresAt       time.Duration
-	total           int    // total is how many requests passed.
-	inFlight        uint64 // inFlight is how many units are on the way to the proxy.
-	lie             int64  // lie is what the next report adds to allowed.
+	total           int    // how many requests passed.
+	inFlight        uint64 // how many units are on the way to the proxy.
+	lie             int64  // what the next report adds to allowed.
 }
 
 // connect adds a proxy with the same rate in each bucket.
@@ -358,7 +358,7 @@ func (b *simBucket) apply(a *Assignment, now time.Duration) {
 // seconds.
 type phase struct {
 	asks  []float64
-	every []float64 // every is how many requests a second each proxy lets pass in the second half of the phase.
+	every []float64 // how many requests a second each proxy lets pass in the second half of the phase.
 }
 
 // The shares of proxies on one replica, and on two that share a store. Half of a phase is two reports of proxies that

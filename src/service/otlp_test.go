@@ -30,7 +30,7 @@ type metricsCollector struct {
 	collectorpb.UnimplementedMetricsServiceServer
 	mu       sync.Mutex
 	exports  int
-	series   map[string]float64 // series has names of Prometheus with labels as keys.
+	series   map[string]float64 // names of Prometheus with labels as keys.
 	resource map[string]string
 }
 

@@ -18,9 +18,9 @@ import (
 // quotaProxy is a stream of a proxy that asks for a bucket with each of some keys, again and again.
 type quotaProxy struct {
 	mu     sync.Mutex
-	action map[string]string // action has the last action on each bucket: its units, or a blanket rule.
-	count  map[string]int    // count has how many actions there were.
-	err    error             // err is how the stream ended.
+	action map[string]string // the last action on each bucket: its units, or a blanket rule.
+	count  map[string]int    // how many actions there were.
+	err    error             // how the stream ended.
 }
 
 // connectProxy starts a proxy whose callers ask for far more than there is. It ends with the test.

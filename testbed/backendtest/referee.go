@@ -16,7 +16,7 @@ import (
 // referee is a slow and simple store. It tries a group on copies, which it drops if a hit refuses.
 type referee struct {
 	counters       map[counter]*state
-	upstreamCounts bool // upstreamCounts is Suite.UpstreamCounts.
+	upstreamCounts bool // Suite.UpstreamCounts.
 }
 
 func newReferee(upstreamCounts bool) *referee {
@@ -33,7 +33,7 @@ type counter struct {
 // state is what the referee keeps of a counter.
 type state struct {
 	algorithm.State
-	held    algorithm.HeldState // held is used instead of State if the limit has holds.
+	held    algorithm.HeldState // used instead of State if the limit has holds.
 	expires int64               // the instant at which the counter expires, or shortly before
 	// upstreamCounts is that of the referee.
 	upstreamCounts bool

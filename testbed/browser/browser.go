@@ -62,8 +62,8 @@ type Page struct {
 	t   testing.TB
 	ctx context.Context
 
-	mu       sync.Mutex // mu guards the fields below.
-	host     string     // host is the host and port that the page may request.
+	mu       sync.Mutex // guards the fields below.
+	host     string     // the host and port that the page may request.
 	problems []string
 }
 

@@ -27,13 +27,13 @@ type Proxy struct {
 	Addr string // "127.0.0.1:port"; Refuse and Heal do not change it
 
 	t          testing.TB
-	ctx        context.Context // ctx ends with the test
+	ctx        context.Context // ends with the test
 	goroutines sync.WaitGroup
 
 	mu       sync.Mutex // guards the fields below
 	settings settings
 	changed  chan struct{} // a change of settings closes and replaces this channel
-	listener net.Listener  // listener is nil while the port is closed
+	listener net.Listener  // nil while the port is closed
 	links    map[*link]struct{}
 }
 
@@ -257,7 +257,7 @@ func (p *Proxy) Open() int { return len(p.openLinks()) }
 type link struct {
 	p            *Proxy
 	client       *net.TCPConn
-	ctx          context.Context // ctx ends with the link
+	ctx          context.Context // ends with the link
 	cancel       context.CancelFunc
 	lastingFault atomic.Int32 // the fault that the link keeps after Heal, because it lost bytes to it; or none
 	lastEdit     *edit        // the last edit that changed a reply; only the goroutine that relays replies uses it

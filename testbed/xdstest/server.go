@@ -28,7 +28,7 @@ import (
 // only one set of messages with these names.
 type Server struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
-	snapshots cache.SnapshotCache // snapshots is nil if the server has another cache.
+	snapshots cache.SnapshotCache // nil if the server has another cache.
 	sotw      sotw.Server
 	delta     delta.Server
 	stop      func()
@@ -36,7 +36,7 @@ type Server struct {
 	mu            sync.Mutex // guards requests, deltaRequests and headers
 	requests      []*discovery.DiscoveryRequest
 	deltaRequests []*discovery.DeltaDiscoveryRequest
-	headers       []metadata.MD // headers holds the headers of each stream
+	headers       []metadata.MD // the headers of each stream
 }
 
 // Start serves on l, until Stop is called or the test ends.

@@ -78,7 +78,7 @@ type holdLoad struct {
 	batch          backend.Batch
 	key            [8]byte
 	sent, measured uint64
-	took           [4][]float64 // took has the CPU times of a call, in nanoseconds, of the rounds of each kind.
+	took           [4][]float64 // the CPU times of a call, in nanoseconds, of the rounds of each kind.
 }
 
 // open opens the store, and sends so many calls to each counter.

@@ -74,9 +74,9 @@ func TestScriptTextIsSentOnce(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := open(t, Config{Addr: server.Addr})
 	for _, step := range []struct {
-		name, first, second string // first is a key for a script, second one for a command.
+		name, first, second string // a key for a script, second one for a command.
 		flush               bool
-		want                string // want are the calls of EVAL and EVALSHA.
+		want                string // the calls of EVAL and EVALSHA.
 	}{
 		{"at first", "a_", "b_", false, "1 0"},
 		{"the server has it", "a_", "b_", false, "1 1"},

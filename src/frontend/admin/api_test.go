@@ -15,7 +15,7 @@ import (
 
 // fakeFigures are Figures whose content a test sets.
 type fakeFigures struct {
-	mu    sync.Mutex // mu guards the fields below.
+	mu    sync.Mutex // guards the fields below.
 	state operator.State
 	rates operator.Rates
 	hour  *operator.History // nil: a history of two values
@@ -25,7 +25,7 @@ type fakeFigures struct {
 	// candidate is nil if there is no directory for candidate rules.
 	candidate *operator.Candidate
 	quotas    operator.Quotas
-	added     chan struct{} // added is closed when a denial is added.
+	added     chan struct{} // closed when a denial is added.
 }
 
 func newFakeFigures() *fakeFigures {

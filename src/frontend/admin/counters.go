@@ -80,7 +80,7 @@ func (a *countersAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out.finish(report, err)
 }
 
-// clientOf returns who sent a request.
+// clientOf returns the client that sent r: its address and, with basic authentication, its user.
 func clientOf(r *http.Request) operator.Client {
 	user, _, _ := r.BasicAuth()
 	return operator.Client{Addr: r.RemoteAddr, User: user[:min(len(user), maxUserNameBytes)]}

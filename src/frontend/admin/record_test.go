@@ -195,7 +195,7 @@ func TestRecordOverTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(resp.Body)
-	for n := 0; n < 100 && lines.Scan(); n++ { // For a second.
+	for n := 0; n < 100 && lines.Scan(); n++ { // a second.
 	}
 	if err := lines.Err(); err != nil {
 		t.Errorf("the recording broke off: %v", err)

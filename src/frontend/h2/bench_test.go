@@ -15,8 +15,8 @@ import (
 type repeatedCalls struct {
 	net         net.Conn
 	sent        []byte
-	ids         []int // ids are where stream IDs are in sent.
-	answerBytes int   // answerBytes is the length of the answers to sent.
+	ids         []int // where stream IDs are in sent.
+	answerBytes int   // the length of the answers to sent.
 	received    []byte
 	nextID      uint32
 }

@@ -37,7 +37,7 @@ const (
 type testServer struct {
 	*Server
 	t       testing.TB
-	addr    string // addr is empty for a server of startFakeServer.
+	addr    string // empty for a server of startFakeServer.
 	dialRaw func() (net.Conn, error)
 
 	mu       sync.Mutex
@@ -214,13 +214,13 @@ type client struct {
 
 // answer is what the client has received on a stream.
 type answer struct {
-	fields  map[string]string // fields are the headers and the trailers.
-	blocks  int               // blocks counts HEADERS frames.
+	fields  map[string]string // the headers and the trailers.
+	blocks  int               // counts HEADERS frames.
 	data    []byte
-	isEnded bool // isEnded says that a frame had END_STREAM.
+	isEnded bool // true if a frame had END_STREAM.
 	isReset bool
-	code    http2.ErrCode // code is that of RST_STREAM.
-	credit  int           // credit is what the server has added to the window of the stream.
+	code    http2.ErrCode // of RST_STREAM.
+	credit  int           // what the server has added to the window of the stream.
 }
 
 // dial connects to s and sends nothing.

@@ -34,9 +34,9 @@ func (c lossyConn) Write(b []byte) (int, error) {
 type script struct {
 	*client
 	data     []byte
-	messages map[uint32]string // messages are those of calls.
-	largest  int64             // largest is the largest window of streams that the client has announced.
-	credit   map[uint32]int64  // credit is the sum of WINDOW_UPDATE frames per stream; 0 is the connection.
+	messages map[uint32]string // of calls.
+	largest  int64             // the largest window of streams that the client has announced.
+	credit   map[uint32]int64  // the sum of WINDOW_UPDATE frames per stream; 0 is the connection.
 }
 
 // byte returns the next byte of the data; 0 after its end.

@@ -76,12 +76,12 @@ func decideAsHandler(b *Batch) {
 // oneCall is what a client sends on a stream.
 type oneCall struct {
 	path   string
-	more   []string // more are the fields after the path and the authority.
+	more   []string // the fields after the path and the authority.
 	verb   string
 	body   string
-	pieces int  // pieces is the size of DATA frames.
-	apart  bool // apart says that END_STREAM comes in a frame of its own.
-	isBare bool // isBare says that the HEADERS end the stream.
+	pieces int  // the size of DATA frames.
+	apart  bool // true if END_STREAM comes in a frame of its own.
+	isBare bool // true if the HEADERS end the stream.
 }
 
 // randomCall returns a call that both servers end by themselves.

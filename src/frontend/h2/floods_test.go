@@ -14,8 +14,8 @@ import (
 type flood struct {
 	name   string
 	before func(*client)    // before, if set, is sent once.
-	round  func(*client)    // round is repeated.
-	waste  int              // waste is how much one round counts.
+	round  func(*client)    // repeated.
+	waste  int              // how much one round counts.
 	after  func(*client)    // after, if set, makes calls possible again after a few rounds.
 	check  func(*gate) bool // check, if set, reports whether the work was bounded.
 }

@@ -149,7 +149,7 @@ func TestGRPCCalls(t *testing.T) {
 	for _, row := range []struct {
 		name, path, text string
 		opts             []grpc.CallOption
-		want             string // want is the answer, or the text of the error.
+		want             string // the answer, or the text of the error.
 		code             codes.Code
 		panics           any
 	}{

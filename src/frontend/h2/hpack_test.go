@@ -263,9 +263,9 @@ func TestDecoderMemory(t *testing.T) {
 
 // oddities are what makes a valid block for one of two decoders invalid for the other.
 type oddities struct {
-	longInteger bool // longInteger is an integer with more than four further bytes: not for ours.
-	lateResize  bool // lateResize is a size update after a field: not for ours; x/net allows it while the table is empty.
-	resizes     int  // resizes counts size updates. x/net does not allow the second one, unless the table is empty.
+	longInteger bool // an integer with more than four further bytes: not for ours.
+	lateResize  bool // a size update after a field: not for ours; x/net allows it while the table is empty.
+	resizes     int  // counts size updates. x/net does not allow the second one, unless the table is empty.
 }
 
 // findOddities walks over the representations of a block, as far as they are complete.

@@ -10,7 +10,7 @@ import (
 
 // rule is a rule of RFC 9113: what happens after the client has sent something.
 type rule struct {
-	name string // name begins with the section.
+	name string // begins with the section.
 	send func(*client)
 	want func(*client)
 }

@@ -16,7 +16,7 @@ func TestTakenBackCalls(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		timeout string
-		waits   time.Duration // waits is the time between the calls and the resets.
+		waits   time.Duration // the time between the calls and the resets.
 		resets  int
 		isFlood bool
 	}{

@@ -21,7 +21,7 @@ func TestManyAnswersShareAWindow(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		pause time.Duration // how long the client takes for 16 KiB
-		grows bool          // grows says that the client measures the bandwidth, and doubles its windows.
+		grows bool          // true if the client measures the bandwidth, and doubles its windows.
 	}{
 		"fast":    {0, false},
 		"slow":    {time.Second, false},

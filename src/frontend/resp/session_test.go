@@ -311,7 +311,7 @@ func TestPipelineIsOneCall(t *testing.T) {
 		name      string
 		packets   [][]byte
 		pipelined int
-		want      int // want is the number of calls.
+		want      int // the number of calls.
 	}{
 		{"three commands in a packet", [][]byte{three}, 0, 1},
 		{"in two packets", [][]byte{three, one}, 0, 2},

@@ -137,7 +137,7 @@ func TestActions(t *testing.T) {
 	const deny, allow = "DENY_ALL", "ALLOW_ALL"
 	for name, tt := range map[string]struct {
 		assignment quota.Assignment
-		want       []string // want has the blanket rules, or "units".
+		want       []string // the blanket rules, or "units".
 	}{
 		"units":     {quota.Assignment{Units: 1<<32 - 1, Serial: 7, TTL: 11 * time.Second}, []string{deny, "units"}},
 		"extension": {quota.Assignment{Units: 5, Serial: 1<<32 - 1, IsExtension: true, TTL: time.Second}, []string{"units"}},

@@ -30,9 +30,9 @@ import (
 type batchClient struct {
 	net      net.Conn
 	unsent   bytes.Buffer
-	frames   *http2.Framer // frames writes to unsent.
+	frames   *http2.Framer // writes to unsent.
 	block    bytes.Buffer
-	headers  *hpack.Encoder // headers writes to block.
+	headers  *hpack.Encoder // writes to block.
 	nextID   uint32
 	answered chan callAnswer
 }
@@ -198,7 +198,7 @@ func (c *batchClient) send(t *testing.T, n int) map[uint32]callAnswer {
 // batchStore is a store in memory that keeps the sizes of batches, and how long their deadlines are away.
 type batchStore struct {
 	backend.Backend
-	delay time.Duration // delay is how long an answer takes.
+	delay time.Duration // how long an answer takes.
 
 	mu       sync.Mutex
 	hits     []int           // guarded by mu
@@ -261,7 +261,7 @@ func TestBatchOfAllKinds(t *testing.T) {
 			name    string
 			message []byte
 			code    codes.Code
-			text    string // text is the start of the error, or the overall code and what remains.
+			text    string // the start of the error, or the overall code and what remains.
 			id      uint32
 		}{
 			{name: "within the limit", message: encode(t, request(ip)), text: "OK 1"},
@@ -372,7 +372,7 @@ func TestBatchTimeouts(t *testing.T) {
 		calls := []struct {
 			timeout string
 			code    codes.Code
-			latest  time.Duration // latest is when the answer must be there, in milliseconds.
+			latest  time.Duration // when the answer must be there, in milliseconds.
 			id      uint32
 		}{
 			{timeout: "10S", latest: 300},

@@ -91,7 +91,7 @@ type guardedAuthInfo struct {
 	conn *callerConn
 }
 
-// AuthType returns a name that nobody asks for.
+// AuthType returns the name of the kind of authentication, which credentials.AuthInfo requires. It is not used.
 func (guardedAuthInfo) AuthType() string { return "guarded" }
 
 // ServerHandshake wraps the connection, and does the TLS handshake, if TLS is on.

@@ -264,8 +264,8 @@ func TestNoRoomToDecode(t *testing.T) {
 
 // rawStream is a streaming service that receives messages as a RawMessage of up to 64 KiB.
 type rawStream struct {
-	held     chan int64 // held gets what is charged for each message when it is read.
-	received chan int   // received gets the length of each message.
+	held     chan int64 // gets what is charged for each message when it is read.
+	received chan int   // gets the length of each message.
 }
 
 func (r *rawStream) register(server grpc.ServiceRegistrar) {
@@ -300,7 +300,7 @@ func TestLongMessagesTakeTurns(t *testing.T) {
 			}
 			return stream
 		}
-		text := make([]byte, 100<<10) // text is hard to compress.
+		text := make([]byte, 100<<10) // hard to compress.
 		for i, random := 0, rand.New(rand.NewPCG(1, 2)); i < len(text); i++ {
 			text[i] = 'a' + byte(random.IntN(26))
 		}

@@ -38,7 +38,7 @@ func (a *account) ReleaseBytes(n int64)   { a.held.Add(-n) }
 type server struct {
 	net.Listener
 	account account
-	waits   atomic.Int64 // waits counts the reads that have begun.
+	waits   atomic.Int64 // counts the reads that have begun.
 }
 
 // waitingConn counts its reads.

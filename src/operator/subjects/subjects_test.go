@@ -137,7 +137,7 @@ func TestDecisions(t *testing.T) {
 		limiter.Descriptor{HasAmount: true, Amount: 9}
 	for _, tt := range []struct {
 		name, domain, asked string
-		like                limiter.Descriptor // like has the fields of each descriptor besides its entries.
+		like                limiter.Descriptor // the fields of each descriptor besides its entries.
 		cfg                 limiter.Config
 		hits, denied        string
 	}{

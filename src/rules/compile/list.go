@@ -25,7 +25,7 @@ func (c *Compiler) compileOrderedList(l *match.List, cfg *DomainConfig, p compil
 		return
 	}
 	names := ruleNames(l, list, matches)
-	canaryLimits, mostLimits := 0, 0 // mostLimits is the most that one other rule has
+	canaryLimits, mostLimits := 0, 0 // the most that one other rule has
 	for i := range list {
 		limits := c.compileListRule(&list[i], &l.Rules[i], matches[i], p, names[i])
 		if l.Rules[i].IsCanary {

@@ -13,9 +13,9 @@ func TestPacer(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		gentle     bool
-		step, work time.Duration // work is done in steps.
+		step, work time.Duration // done in steps.
 		min, max   time.Duration // min and max bound the time that the load takes.
-		burst      time.Duration // burst is the longest time without a rest.
+		burst      time.Duration // the longest time without a rest.
 	}{
 		{"nothing", true, time.Microsecond, 0, 0, 0, 0},
 		{"start", false, 25 * time.Microsecond, time.Second, time.Second, 1026 * time.Millisecond, fastBurst},

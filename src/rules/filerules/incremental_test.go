@@ -79,9 +79,9 @@ type edits struct {
 	cfg      reload.Config
 	loader   reload.Loader
 	texts    map[string]string
-	versions map[string]reload.Part // versions has all that was ever loaded, by name and digest.
+	versions map[string]reload.Part // all that was ever loaded, by name and digest.
 
-	domains     map[string]*rules.Domain // domains are those in force before.
+	domains     map[string]*rules.Domain // those in force before.
 	domainFiles map[string]string
 }
 
@@ -158,7 +158,7 @@ func (e *edits) checkSharing(t *testing.T, set *rules.Set) {
 		}
 		used[r.Index] = true
 	}
-	versions := make(map[string]string) // versions has those of the files of each domain.
+	versions := make(map[string]string) // those of the files of each domain.
 	for _, p := range e.inForce() {
 		first, _, _ := strings.Cut(string(p.Data), "\n")
 		versions[strings.TrimPrefix(first, "domain: ")] += versionOf(p)

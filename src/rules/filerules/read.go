@@ -66,7 +66,7 @@ type dirScan struct {
 	dataLimits    dataLimits
 	knownData     dataCache                // what an earlier scan found out about data files
 	contentReader func(*os.File) io.Reader // returns the reader of a file's contents. Tests replace it.
-	// events watches each name before it is read; nil if nobody waits for changes.
+	// events watches each name before it is read; nil if the scan is not for a Watcher.
 	events *events
 	// avoidedPlaces are the places where earlier scans hang. The scan stops at the first of them.
 	avoidedPlaces []*scannedPlace

@@ -310,7 +310,7 @@ func (l *List) explain(entries []rules.Entry, scratch *rules.SearchScratch) *Rec
 	search := &Record{Steps: []Step{}, EndReason: EndReasonNoRuleMatches}
 	l.setValues(scratch, entries)
 	values := scratch.ValuesBySlot
-	unmatched, deciding := 0, -1 // deciding is the index of search.Found in search.TriedRules.
+	unmatched, deciding := 0, -1 // the index of search.Found in search.TriedRules.
 	for i := range l.Rules {
 		if !scratch.Bounds.AllowsText(scratch.BytesOfValues) {
 			break

@@ -16,7 +16,7 @@ type testSource struct {
 	*reload.Source
 	loader  reload.Loader
 	reloads int
-	outcome string // outcome has the domains of all sources after the last load, and its problems.
+	outcome string // the domains of all sources after the last load, and its problems.
 }
 
 func newTestSource(sources *reload.Sources, name string) *testSource {

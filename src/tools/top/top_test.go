@@ -27,7 +27,7 @@ type fakeService struct {
 	operator.Figures
 	state operator.State
 	rates operator.Rates
-	top   map[string][]operator.Subject // top has the subjects of each kind.
+	top   map[string][]operator.Subject // the subjects of each kind.
 
 	mu      sync.Mutex
 	queries []operator.TopQuery
