@@ -391,8 +391,7 @@ func TestTakeFixedUntilBorder(t *testing.T) {
 	}
 	at := time.Date(2026, 3, 31, 20, 0, 0, 0, time.UTC) // 22:00 in Berlin
 	if _, v := TakeFixed(&l, 1, at.UnixNano(), Charge, 1); !v.Over || v.RetryAfter != 2*time.Hour ||
-		v.ResetAfter != 2*time.Hour ||
-		!v.FullUntil.Equal(at.Add(2*time.Hour)) {
+		v.ResetAfter != 2*time.Hour || v.FullUntil != at.Add(2*time.Hour).UnixNano() {
 		t.Errorf("%+v", v)
 	}
 }

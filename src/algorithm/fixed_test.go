@@ -54,7 +54,7 @@ func TestTakeFixed(t *testing.T) {
 				checkFixed(t, &test.limit, before, at, s.op, s.take, count, v)
 				got := step{
 					s.at, s.op, s.take, v.Over, v.Charged, v.After, v.Remaining, v.RetryAfter, v.ResetAfter,
-					v.FullUntil.Equal(time.Unix(0, end)),
+					v.FullUntil == end,
 				}
 				if got != s {
 					t.Errorf("step %d:\n got %+v\nwant %+v", i, got, s)
@@ -158,8 +158,8 @@ func checkFixed(t *testing.T, l *Limit, count uint64, at int64, op Op, amount, a
 		{!v.Over || v.RetryAfter == Never || v.RetryAfter == v.ResetAfter, "the wait ends with the window"},
 		{v.ResetAfter == time.Duration(end-at), "the limit is whole again at the window's end"},
 		{0 < v.ResetAfter && v.ResetAfter <= l.Period, "the window ends within a period"},
-		{v.FullUntil.IsZero() == (after < l.Max), "it is full exactly when not one unit passes"},
-		{v.FullUntil.IsZero() || v.FullUntil.Equal(time.Unix(0, end)), "it is full until the window's end"},
+		{(v.FullUntil == 0) == (after < l.Max), "it is full exactly when not one unit passes"},
+		{v.FullUntil == 0 || v.FullUntil == end, "it is full until the window's end"},
 		{!v.WithinMinInterval, "there is no interval"},
 	} {
 		if !rule.holds {

@@ -19,9 +19,9 @@ func (c *cell) apply(at int64, op Op, amount uint64) Outcome {
 	l := c.limit
 	if l.Max == 0 { // an error in redis-cell
 		if op == Refund || op == Force {
-			return Outcome{FullUntil: forever}
+			return Outcome{FullUntil: endOfTime}
 		}
-		return Outcome{Over: true, RetryAfter: Never, FullUntil: forever}
+		return Outcome{Over: true, RetryAfter: Never, FullUntil: endOfTime}
 	}
 	n := func(n int64) *big.Int { return big.NewInt(n) }
 	add := func(a, b *big.Int) *big.Int { return new(big.Int).Add(a, b) }
@@ -106,7 +106,7 @@ func (c *cell) apply(at int64, op Op, amount uint64) Outcome {
 	}
 	full := greatest(sub(add(ttl, emission), tolerance), pause())
 	if full.Sign() > 0 && !l.CountBlocked {
-		v.FullUntil = time.Unix(0, at+full.Int64())
+		v.FullUntil = at + full.Int64()
 	}
 	return v
 }
@@ -218,7 +218,7 @@ func playGCRA(t *testing.T, script []byte) {
 		before := c.clone()
 		v := c.apply(m.at, m.op, m.amount)
 		checkVerdict(t, before, c, m.at, m.op, m.amount, v)
-		if want := sim.apply(m.at, m.op, m.amount); !sameVerdict(v, want) {
+		if want := sim.apply(m.at, m.op, m.amount); v != want {
 			t.Fatalf("%v of %d at %d on %+v, limit %+v\n got %+v\nwant %+v", m.op, m.amount, m.at, before.GCRA, tl.limit,
 				v, want)
 		}

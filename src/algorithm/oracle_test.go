@@ -1,6 +1,7 @@
 package algorithm
 
 import (
+	"math"
 	"math/big"
 	"math/rand/v2"
 	"sort"
@@ -66,12 +67,11 @@ func ask(w world, l *Limit, at int64, op Op, amount uint64) Outcome {
 	switch full, ever := first(w.horizon(), func(d int64) bool { return passes(d, 1) }); {
 	case l.CountBlocked && l.Kind != FirstHitWindow: // the refused hit itself makes the wait longer
 	case !ever:
-		v.FullUntil = forever
+		v.FullUntil = endOfTime
+	case full > math.MaxInt64-max(now, 0): // what fits no int64
+		v.FullUntil = endOfTime
 	case full > 0:
-		v.FullUntil = time.Unix(0, now).Add(time.Duration(full))
-	}
-	if v.FullUntil.After(forever) { // what fits no int64
-		v.FullUntil = forever
+		v.FullUntil = now + full
 	}
 	return v
 }
@@ -96,13 +96,6 @@ func first(horizon int64, holds func(d int64) bool) (d int64, found bool) {
 // most is the largest n that passes, as all below it do; 0 if none does.
 func most(passes func(n uint64) bool) uint64 {
 	return uint64(sort.Search(1<<50, func(n int) bool { return !passes(uint64(n) + 1) }))
-}
-
-// sameVerdict compares all fields.
-func sameVerdict(a, b Outcome) bool {
-	full := a.FullUntil.Equal(b.FullUntil)
-	a.FullUntil, b.FullUntil = time.Time{}, time.Time{}
-	return full && a == b
 }
 
 // timeline is a limit, and what happens under it in ticks: four bytes each.
@@ -191,8 +184,8 @@ func (tl *timeline) play(do func(m moment) Outcome) {
 			at = latest + int64(v.RetryAfter) - dt%2
 		case dt < 200:
 			at = latest + int64(v.ResetAfter) - dt%2
-		case dt < 210 && !v.FullUntil.IsZero() && v.FullUntil.Before(latestValidInstant):
-			at = v.FullUntil.UnixNano() - dt%2
+		case dt < 210 && v.FullUntil != 0 && v.FullUntil < latestValidInstant.UnixNano():
+			at = v.FullUntil - dt%2
 		case dt < 225 && tl.back:
 			at -= (dt - 209) * tl.tick
 		}
@@ -249,7 +242,7 @@ func against(t *testing.T, kind Kind, script []byte, worlds func(tl *timeline) [
 		v := c.apply(m.at, m.op, m.amount)
 		checkVerdict(t, before, c, m.at, m.op, m.amount, v)
 		for _, w := range all {
-			if want := ask(w, &tl.limit, m.at, m.op, m.amount); !sameVerdict(v, want) {
+			if want := ask(w, &tl.limit, m.at, m.op, m.amount); v != want {
 				t.Errorf("%T: limit %+v\n got %+v\nwant %+v", w, tl.limit, v, want)
 			}
 		}

@@ -14,7 +14,7 @@ const MaxAmount = 1 << 48
 var latestValidInstant = time.Date(2150, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // endOfTime is the FullUntil of a limit of 0.
-var endOfTime = time.Unix(0, math.MaxInt64)
+const endOfTime = math.MaxInt64
 
 // IsValidInstant reports whether t is in the years 1970 to 2149.
 func IsValidInstant(t time.Time) bool { return t.Unix() >= 0 && !t.After(latestValidInstant) }
@@ -94,9 +94,9 @@ type Outcome struct {
 	ExpiredUnits uint64
 	// HoldExcess is by how much a settlement exceeded what was reserved.
 	HoldExcess uint64
-	// FullUntil is the instant before which no unit passes. It is zero if one might pass; then the refusal must not be
-	// cached.
-	FullUntil time.Time
+	// FullUntil is the instant before which no unit passes, in nanoseconds since the Unix epoch. It is 0 if one might
+	// pass; then the refusal must not be cached.
+	FullUntil int64
 }
 
 // Never is the RetryAfter of a hit that can never pass: longer than any other wait.
@@ -119,7 +119,7 @@ func (v *Outcome) setFullUntil(l *Limit, at, wait int64) {
 	case l.Max == 0, wait > math.MaxInt64-at:
 		v.FullUntil = endOfTime
 	case wait > 0:
-		v.FullUntil = time.Unix(0, at+wait)
+		v.FullUntil = at + wait
 	}
 }
 

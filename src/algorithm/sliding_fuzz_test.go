@@ -140,7 +140,7 @@ func TestSlidingForgetsOnlyWhatDoesNotMatter(t *testing.T) {
 				}
 			}
 			want.Before, want.After = v.Before, v.After
-			if !sameVerdict(v, want) {
+			if v != want {
 				t.Fatalf("%v of %d at %d, limit %+v:\n got %+v\nwant %+v", m.op, m.amount, m.at, tl.limit, v, want)
 			}
 			return v

@@ -38,7 +38,7 @@ func TakeFixed(l *Limit, count uint64, at int64, op Op, amount uint64) (uint64, 
 		v.Remaining = l.remainingAfter(v.After)
 	}
 	if v.After >= l.Max {
-		v.FullUntil = time.Unix(0, end)
+		v.FullUntil = end
 	}
 	return v.After, v
 }

@@ -231,7 +231,7 @@ func (a *Answer) Hits() []backend.Hit {
 // DropHits removes the charges of a, and their hits from its batch. They must be the last ones.
 func (a *Answer) DropHits() {
 	a.Charges = a.Charges[:0]
-	a.batch.Hits, a.batch.Verdicts = a.batch.Hits[:a.firstHit], a.batch.Verdicts[:a.firstHit]
+	a.batch.Hits = a.batch.Hits[:a.firstHit]
 }
 
 // Verdicts returns the store's verdicts on a.Charges, in order.

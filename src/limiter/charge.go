@@ -150,7 +150,6 @@ func (l *Limiter) addCharge(req *Request, a *Answer, i int, charge Charge) *back
 
 // add adds hit, and returns it.
 func (b *Batch) add(hit backend.Hit) *backend.Hit {
-	b.Verdicts = append(b.Verdicts, backend.Verdict{})
 	b.Hits = append(b.Hits, hit)
 	return &b.Hits[len(b.Hits)-1]
 }

@@ -129,7 +129,7 @@ func (a *Answer) reserve(req *Request) {
 	}
 	b := a.batch
 	a.Charges, b.counterKeys = slices.Grow(a.Charges, charges), slices.Grow(b.counterKeys, min(keyBytes, maxKeyRoom))
-	b.Hits, b.Verdicts = slices.Grow(b.Hits, charges), slices.Grow(b.Verdicts, charges)
+	b.Hits = slices.Grow(b.Hits, charges)
 }
 
 // searchError returns the error of a request whose search for rules has stopped early; nil if it has not.

@@ -120,6 +120,7 @@ func (l *Limiter) Take(ctx context.Context, b *Batch) error {
 	if len(b.Hits) == 0 {
 		return nil
 	}
+	b.Verdicts = append(b.Verdicts[:0], make([]backend.Verdict, len(b.Hits))...)
 	if err := l.cfg.Backend.Take(ctx, &b.Batch); err != nil {
 		return fmt.Errorf("limiter: %w", err)
 	}

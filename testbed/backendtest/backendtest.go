@@ -145,5 +145,5 @@ func (suite *Suite) equal(a, b backend.Verdict) bool {
 		a.Remaining == b.Remaining && a.RetryAfter == b.RetryAfter && a.ResetAfter == b.ResetAfter &&
 		a.HoldOpened == b.HoldOpened && a.HoldClosed == b.HoldClosed && a.HoldExcess == b.HoldExcess &&
 		a.WithinMinInterval == b.WithinMinInterval &&
-		(a.FullUntil.Equal(b.FullUntil) || suite.NoFullUntil && a.FullUntil.IsZero())
+		(a.FullUntil == b.FullUntil || suite.NoFullUntil && a.FullUntil == 0)
 }

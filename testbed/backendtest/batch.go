@@ -50,7 +50,7 @@ func (suite *Suite) testBatch(t *testing.T, open func(*testing.T) backend.Backen
 	t.Run("old verdicts are overwritten", func(t *testing.T) {
 		old := backend.Verdict{Outcome: algorithm.Outcome{
 			Over: true, WithinMinInterval: true, Before: 9, After: 9,
-			Remaining: 9, RetryAfter: 9, FullUntil: epoch,
+			Remaining: 9, RetryAfter: 9, FullUntil: epoch.UnixNano(),
 		}, Cached: true, Err: context.Canceled}
 		b := backend.Batch{
 			Hits:     []backend.Hit{{Key: []byte("k"), Limit: limit, Amount: 1}},

@@ -138,7 +138,7 @@ func TestModes(t *testing.T) {
 		}
 	}
 	got = send(t, s, 0, hits(7, algorithm.Charge)...)
-	if v := got[3]; !v.Over || v.RetryAfter != time.Minute || !v.FullUntil.IsZero() {
+	if v := got[3]; !v.Over || v.RetryAfter != time.Minute || v.FullUntil != 0 {
 		t.Errorf("a share is used up: %+v", v) // which no cache in front may take for the limit
 	}
 	for _, v := range send(t, s, 0, hits(1, algorithm.Refund)...)[1:] {

@@ -2,6 +2,8 @@ package memory
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"ratelimit/src/algorithm"
@@ -50,6 +52,24 @@ func TestGroupsOnFewCounters(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// TestSortHitPlaces compares short and long lists, of which many places share a hash, with the library's sort.
+func TestSortHitPlaces(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for _, length := range []int{0, 1, 511, 512, 20_000} {
+		for _, hashes := range []uint64{1, 300, 1 << 32} {
+			var g groupScratch
+			for i := range length {
+				g.hitPlaces = append(g.hitPlaces, hitPlace(rnd.Uint64N(hashes)*(1<<32/hashes)<<32)|hitPlace(i))
+			}
+			want := slices.Sorted(slices.Values(g.hitPlaces))
+			if g.sortHitPlaces(); !slices.Equal(g.hitPlaces, want) {
+				t.Errorf("%d places with %d hashes are out of order", length, hashes)
+			}
 		}
 	}
 }

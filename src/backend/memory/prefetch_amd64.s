@@ -17,13 +17,17 @@ TEXT ·prefetchShard(SB), NOSPLIT, $0-8
 	PREFETCHT0 (AX)
 	RET
 
-// func prefetchHit(h *backend.Hit, v *backend.Verdict)
-TEXT ·prefetchHit(SB), NOSPLIT, $0-16
+// func prefetchHit(h *backend.Hit)
+TEXT ·prefetchHit(SB), NOSPLIT, $0-8
 	MOVQ h+0(FP), AX
-	MOVQ v+8(FP), BX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	PREFETCHT0 (BX)
-	PREFETCHT0 64(BX)
-	PREFETCHT0 128(BX)
+	RET
+
+// func prefetchVerdict(v *backend.Verdict)
+TEXT ·prefetchVerdict(SB), NOSPLIT, $0-8
+	MOVQ v+0(FP), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	PREFETCHT0 128(AX)
 	RET

@@ -18,13 +18,17 @@ TEXT ·prefetchShard(SB), NOSPLIT, $0-8
 	PRFM (R0), PLDL1KEEP
 	RET
 
-// func prefetchHit(h *backend.Hit, v *backend.Verdict)
-TEXT ·prefetchHit(SB), NOSPLIT, $0-16
+// func prefetchHit(h *backend.Hit)
+TEXT ·prefetchHit(SB), NOSPLIT, $0-8
 	MOVD h+0(FP), R0
-	MOVD v+8(FP), R1
 	PRFM (R0), PLDL1KEEP
 	PRFM 64(R0), PLDL1KEEP
-	PRFM (R1), PLDL1KEEP
-	PRFM 64(R1), PLDL1KEEP
-	PRFM 128(R1), PLDL1KEEP
+	RET
+
+// func prefetchVerdict(v *backend.Verdict)
+TEXT ·prefetchVerdict(SB), NOSPLIT, $0-8
+	MOVD v+0(FP), R0
+	PRFM (R0), PLDL1KEEP
+	PRFM 64(R0), PLDL1KEEP
+	PRFM 128(R0), PLDL1KEEP
 	RET

@@ -16,7 +16,12 @@ func prefetchShard(sh *shard)
 //go:noescape
 func prefetchSlot(sh *shard, hash uint64)
 
-// prefetchHit starts to load h and v into the processor's cache. It does not wait.
+// prefetchHit starts to load h into the processor's cache. It does not wait.
 //
 //go:noescape
-func prefetchHit(h *backend.Hit, v *backend.Verdict)
+func prefetchHit(h *backend.Hit)
+
+// prefetchVerdict starts to load v into the processor's cache. It does not wait.
+//
+//go:noescape
+func prefetchVerdict(v *backend.Verdict)

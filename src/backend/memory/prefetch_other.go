@@ -11,4 +11,7 @@ func prefetchShard(*shard) {}
 func prefetchSlot(*shard, uint64) {}
 
 // prefetchHit does nothing on this architecture.
-func prefetchHit(*backend.Hit, *backend.Verdict) {}
+func prefetchHit(*backend.Hit) {}
+
+// prefetchVerdict does nothing on this architecture.
+func prefetchVerdict(*backend.Verdict) {}

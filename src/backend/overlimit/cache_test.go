@@ -161,7 +161,7 @@ func TestSteps(t *testing.T) {
 					t.Errorf("step %d: Cached is %t, and the store was asked: %t", i, v.Cached, st.asked)
 				}
 				if v.Cached && (v.Charged || v.Before != v.After || v.Remaining != 0 ||
-					!v.FullUntil.Equal(epoch.Add(st.at+st.reset))) {
+					v.FullUntil != epoch.Add(st.at+st.reset).UnixNano()) {
 					t.Errorf("step %d: %+v", i, v)
 				}
 			}
@@ -385,7 +385,7 @@ func TestErrorOfTheNextStore(t *testing.T) {
 	c := New(fail{broken}, 0)
 	b := backend.Batch{
 		Hits:     []backend.Hit{hit("k", fixed(1, time.Minute), 1)},
-		Verdicts: []backend.Verdict{{Outcome: algorithm.Outcome{Over: true, FullUntil: time.Now().Add(time.Hour)}}},
+		Verdicts: []backend.Verdict{{Outcome: algorithm.Outcome{Over: true, FullUntil: time.Now().Add(time.Hour).UnixNano()}}},
 	}
 	if err := c.Take(t.Context(), &b); !errors.Is(err, broken) || c.Stats().Entries != 0 {
 		t.Errorf("%v, %+v", err, c.Stats())

@@ -59,7 +59,7 @@ type cacheEntry struct {
 // oldest hit leaves the window, after RetryAfter. No limit gets an entry whose later outcomes depend on refused hits or
 // on a minimum interval. A sliding window counter gets none, because its estimate shrinks all the time.
 func newEntry(h *backend.Hit, v *backend.Verdict, since int64) (e cacheEntry, ok bool) {
-	if v.Err != nil || !v.Over || v.FullUntil.IsZero() {
+	if v.Err != nil || !v.Over || v.FullUntil == 0 {
 		return e, false
 	}
 	l := h.Limit
@@ -71,7 +71,7 @@ func newEntry(h *backend.Hit, v *backend.Verdict, since int64) (e cacheEntry, ok
 	switch l.Kind {
 	case algorithm.FixedWindow:
 		// the fixed windows of all stores follow this process' clock
-		e.validUntil, e.counterState = v.FullUntil.UnixNano(), v.After
+		e.validUntil, e.counterState = v.FullUntil, v.After
 		return e, true
 	case algorithm.FirstHitWindow:
 		e.validUntil, e.counterState = empty, v.After
@@ -114,9 +114,8 @@ func (e *cacheEntry) verdict(h *backend.Hit, at int64) (v backend.Verdict, ok bo
 		}
 		v.Outcome = algorithm.Outcome{
 			Over: true, Before: e.counterState, After: e.counterState, RetryAfter: left,
-			ResetAfter: left,
+			ResetAfter: left, FullUntil: e.validUntil,
 		}
-		v.FullUntil = time.Unix(0, e.validUntil)
 		if !l.CanPass(h.Amount) {
 			v.RetryAfter = algorithm.Never
 		}

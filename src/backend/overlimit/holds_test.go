@@ -37,7 +37,7 @@ func TestHoldsAreNotCached(t *testing.T) {
 		}
 		for i := range 5 {
 			v, asked := store.send(t, c, later, named(fmt.Sprint(i), charge))
-			if v[0].Over != (i >= 3) || v[0].Cached || len(asked) != 1 || !v[0].FullUntil.IsZero() {
+			if v[0].Over != (i >= 3) || v[0].Cached || len(asked) != 1 || v[0].FullUntil != 0 {
 				t.Errorf("%v, hold %d: %+v", kind, i, v)
 			}
 		}

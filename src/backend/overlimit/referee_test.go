@@ -125,7 +125,7 @@ func play(t *testing.T, kind algorithm.Kind, script []byte, countBlocked bool) (
 // same compares all but Cached.
 func same(a, b backend.Verdict) bool {
 	return sameOutside(a, b) && a.Charged == b.Charged && a.Before == b.Before && a.After == b.After &&
-		a.FullUntil.Equal(b.FullUntil)
+		a.FullUntil == b.FullUntil
 }
 
 // sameOutside compares what a caller of the service gets to see.
