@@ -12,6 +12,7 @@ const (
 	maxBlockBytes    = 64 << 10 // how long a header block may be before its decompression.
 	maxContinuations = 16       // in how many frames a header block may continue.
 	maxHeadBlock     = 64       // how long a block may be that is recognized when it comes again.
+	maxShortBlock    = 1 << 10  // how long a block may be that waits for no other.
 	maxFields        = 100      // how many fields a header list may have: Envoy's default.
 	maxKeptHead      = 2 << 10  // how many bytes a connection keeps of a head for the next one.
 )
@@ -74,7 +75,7 @@ func (c *conn) receiveContinuation(f *frame) error {
 
 // receiveBlock handles a complete header block.
 func (c *conn) receiveBlock(f *frame) error {
-	err := c.readHead(f.payload)
+	err := c.readHeadInTurn(f.payload)
 	if err == nil {
 		err = c.receiveHead(f.streamID, f.has(flagEndStream))
 	}
@@ -110,6 +111,16 @@ func (c *conn) receiveHead(id uint32, endsStream bool) (err error) {
 		return streamError(id, http2.ErrCodeProtocol)
 	}
 	return c.openStream(id, h, endsStream)
+}
+
+// readHeadInTurn is readHead, but only half of the cores decode long blocks at a time. Thousands of connections may send
+// one together, and calls with short blocks should not wait for all of them.
+func (c *conn) readHeadInTurn(block []byte) error {
+	if len(block) > maxShortBlock {
+		c.server.longBlocks <- struct{}{}
+		defer func() { <-c.server.longBlocks }()
+	}
+	return c.readHead(block)
 }
 
 // readHead decodes a header block into c.head.

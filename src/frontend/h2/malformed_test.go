@@ -3,7 +3,9 @@ package h2
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"golang.org/x/net/http2"
 )
@@ -235,5 +237,30 @@ func TestLongHeaderLists(t *testing.T) {
 		{"a call just below the bound", func(c *client) {
 			c.call("x", slices.Repeat([]string{"some", strings.Repeat("z", 1000)}, 62)...)
 		}, answered("x")},
+	})
+}
+
+// TestLongBlocksWait lets other long header blocks take all turns. A call with a short block is then answered, and one
+// with a long block when a turn is free.
+func TestLongBlocksWait(t *testing.T) {
+	var batches atomic.Int64
+	countAndEcho := func(b *Batch) { batches.Add(1); echo(b) }
+	inFakeTime(t, Config{Decide: countAndEcho}, func(t *testing.T, s *testServer) {
+		short, long := s.connect(), s.connect()
+		for range cap(s.longBlocks) {
+			s.longBlocks <- struct{}{}
+		}
+		id := long.call("long", "a", strings.Repeat("~", maxShortBlock)) // HPACK does not shorten a tilde.
+		long.flush()
+		short.expectAnswer(short.call("short"), "short")
+		synctest.Wait()
+		if n := batches.Load(); n != 1 {
+			t.Errorf("%d calls are decided, want 1", n)
+		}
+		<-s.longBlocks
+		long.expectAnswer(id, "long")
+		if n := len(s.longBlocks); n != cap(s.longBlocks)-1 {
+			t.Errorf("%d turns are taken, want all but one", n)
+		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -106,6 +107,7 @@ type Server struct {
 	buffers     sync.Pool // *[largeBufferBytes]byte values.
 	staticTable *[staticFields]field
 	slots       handlerSlots
+	longBlocks  chan struct{} // has an element for each header block that readHeadInTurn decodes.
 	ctx         context.Context
 	closeConns  context.CancelFunc // ends ctx, the context of all connections.
 
@@ -121,6 +123,7 @@ type Server struct {
 func NewServer(cfg Config) *Server {
 	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, 4<<20)
 	s := &Server{cfg: cfg, conns: make(map[*conn]struct{})}
+	s.longBlocks = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 	s.batches.New = func() any { return new(Batch) }
 	s.buffers.New = func() any { return new([largeBufferBytes]byte) }
 	s.staticTable = newStaticTable(cfg.Path)
