@@ -142,7 +142,7 @@ func badReader(x *trial, closed bool) {
 // logQuality holds calls to the store's timeout and 50 ms; in short, to half a
 // second.
 func (x *trial) logQuality(begun time.Time) {
-	q := x.neighbour.between(begun, time.Now().Add(-x.neighbour.deadline))
+	q := x.neighbour.between(begun, time.Now().Add(-x.deadline))
 	most := pick(x, 500*time.Millisecond, x.storeTimeout+50*time.Millisecond) + forgivenNaps*x.machine.late()
 	if q.p99 > most {
 		x.suspect("calls take up to %v, want at most %v", q.p99, most)

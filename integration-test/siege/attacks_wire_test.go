@@ -138,8 +138,8 @@ func resetsOnRedis(x *trial) {
 // resetsVariable makes this program take back calls: the address, the number of connections, and how long.
 const resetsVariable = "SIEGE_RESETS"
 
-// resetsApart takes back calls from a process of its own with the lowest priority, since attackers have machines of
-// their own: beside the neighbour, in its process, they would delay it however little the service does for them.
+// resetsApart takes back calls from a process with the lowest priority, since attackers have machines of their own: as
+// many resets as they can send take all the time of this one.
 func (x *trial) resetsApart(n int, length time.Duration) (sent, closed int64, err error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package siege attacks the built program through its ports, while a well-behaved
-// caller, the neighbour, makes 200 calls a second over its own connection.
+// caller, the neighbour, makes 200 calls a second from a process of its own.
 //
 // Each attack is an entry in one of the tables attacks_*_test.go. It says how the
 // service is set up, what the attacker does, and what must hold meanwhile. All

@@ -21,12 +21,16 @@ var (
 
 // TestMain lets quiet attacks run beside each other: they mostly wait, however many cores there are.
 func TestMain(m *testing.M) {
-	if order := os.Getenv(resetsVariable); order != "" {
-		if err := takeBackCalls(order); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	for variable, be := range map[string]func(order string) error{
+		neighbourVariable: beNeighbour, resetsVariable: takeBackCalls,
+	} {
+		if order := os.Getenv(variable); order != "" {
+			if err := be(order); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
 		}
-		return
 	}
 	harness.RunTests(m, func() error { return flag.Set("test.parallel", "4") })
 }

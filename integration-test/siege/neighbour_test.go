@@ -4,7 +4,11 @@ package siege
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"os"
+	"os/exec"
 	"slices"
 	"sync"
 	"testing"
@@ -25,24 +29,35 @@ const (
 	neighbourInFlight = 2 * neighbourRate
 )
 
-// call is one of the neighbour's.
+// call is one of the neighbour's, which its process writes as a line of JSON.
 type call struct {
-	sent time.Time
-	took time.Duration
-	code codes.Code
+	Sent    time.Time
+	Took    time.Duration
+	Code    codes.Code
+	Problem string
 }
 
 // neighbour is a client that does nothing wrong: an even pace of small calls over a
-// connection of its own.
+// connection of its own. Attackers have machines of their own, so the neighbour is a
+// process of its own: thousands of their goroutines in the same process would delay
+// it however little the service does for them.
 type neighbour struct {
-	client   pb.RateLimitServiceClient
-	deadline time.Duration // of a call
-	stop     context.CancelFunc
-	done     chan struct{} // closed when the last call has ended
+	client pb.RateLimitServiceClient // for calls of an attack that does nothing wrong, from the process of the test.
+	stdin  io.Closer                 // the process ends when it is closed.
+	done   chan struct{}             // closed when the last call has ended and is known
 
 	mu    sync.Mutex // guards what follows
 	calls []call
 	first string // error
+}
+
+// neighbourVariable makes this program the process of a neighbour; it has a neighbourOrder.
+const neighbourVariable = "SIEGE_NEIGHBOUR"
+
+// neighbourOrder is the service that a neighbour calls, the key of its descriptors, and the deadline of a call.
+type neighbourOrder struct {
+	Addr, Key string
+	Deadline  time.Duration
 }
 
 // request asks for each entry's key and value in a descriptor of its own.
@@ -55,9 +70,13 @@ func request(entries ...[2]string) *pb.RateLimitRequest {
 	return r
 }
 
+func connect(addr string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+}
+
 func dial(t *testing.T, addr string) pb.RateLimitServiceClient {
 	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := connect(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,69 +87,124 @@ func dial(t *testing.T, addr string) pb.RateLimitServiceClient {
 // startNeighbour begins calls of a key.
 func startNeighbour(t *testing.T, addr, key string, deadline time.Duration) *neighbour {
 	t.Helper()
-	client := dial(t, addr)
-	ctx, stop := context.WithCancel(context.Background())
-	n := &neighbour{client: client, deadline: deadline, stop: stop, done: make(chan struct{})}
-	t.Cleanup(n.end)
-	var requests []*pb.RateLimitRequest
-	for i := range 50 {
-		requests = append(requests, request([2]string{key, fmt.Sprintf("n%d", i)}))
+	order, err := json.Marshal(neighbourOrder{addr, key, deadline})
+	if err != nil {
+		t.Fatal(err)
 	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	process := exec.Command(self)
+	process.Env, process.Stderr = append(os.Environ(), neighbourVariable+"="+string(order)), os.Stderr
+	stdin, err := process.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := process.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	n := &neighbour{client: dial(t, addr), stdin: stdin, done: make(chan struct{})}
+	t.Cleanup(n.end)
 	go func() {
 		defer close(n.done)
-		var calls sync.WaitGroup
-		defer calls.Wait()
-		places := make(chan struct{}, neighbourInFlight)
-		tick := time.NewTicker(time.Second / neighbourRate)
-		defer tick.Stop()
-		for i := 0; ; i++ {
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return
+		for lines := json.NewDecoder(stdout); ; {
+			var c call
+			if err := lines.Decode(&c); err != nil {
+				break
 			}
-			select {
-			case places <- struct{}{}:
-				calls.Go(func() {
-					n.call(client, requests[i%len(requests)])
-					<-places
-				})
-			default:
-				n.add(call{sent: time.Now(), took: n.deadline, code: codes.DeadlineExceeded}, "too many calls wait")
-			}
+			n.add(c)
+		}
+		if err := process.Wait(); err != nil {
+			n.add(call{Sent: time.Now(), Code: codes.Aborted, Problem: fmt.Sprintf("the neighbour's process: %v", err)})
 		}
 	}()
 	return n
 }
 
-func (n *neighbour) call(client pb.RateLimitServiceClient, r *pb.RateLimitRequest) {
-	ctx, cancel := context.WithTimeout(context.Background(), n.deadline) // what has begun ends
-	defer cancel()
-	c := call{sent: time.Now()}
-	answer, err := client.ShouldRateLimit(ctx, r)
-	c.took, c.code = time.Since(c.sent), status.Code(err)
-	problem := ""
-	switch {
-	case err != nil:
-		problem = err.Error()
-	case answer.GetOverallCode() != pb.RateLimitResponse_OK:
-		c.code, problem = codes.Unknown, fmt.Sprintf("answered %v", answer.GetOverallCode())
+// beNeighbour is the process of a neighbour. It calls until stdin ends.
+func beNeighbour(text string) error {
+	var order neighbourOrder
+	if err := json.Unmarshal([]byte(text), &order); err != nil {
+		return err
 	}
-	n.add(c, problem)
+	conn, err := connect(order.Addr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	client := pb.NewRateLimitServiceClient(conn)
+	ended := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(ended)
+	}()
+	var requests []*pb.RateLimitRequest
+	for i := range 50 {
+		requests = append(requests, request([2]string{order.Key, fmt.Sprintf("n%d", i)}))
+	}
+	var writing sync.Mutex
+	lines := json.NewEncoder(os.Stdout)
+	write := func(c call) {
+		writing.Lock()
+		defer writing.Unlock()
+		_ = lines.Encode(c) // Who reads it has ended the process.
+	}
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	places := make(chan struct{}, neighbourInFlight)
+	tick := time.NewTicker(time.Second / neighbourRate)
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-tick.C:
+		case <-ended:
+			return nil
+		}
+		select {
+		case places <- struct{}{}:
+			calls.Go(func() {
+				write(ask(client, requests[i%len(requests)], order.Deadline))
+				<-places
+			})
+		default:
+			write(call{time.Now(), order.Deadline, codes.DeadlineExceeded, "too many calls wait"})
+		}
+	}
 }
 
-func (n *neighbour) add(c call, problem string) {
+// ask makes a call, which ends by its deadline.
+func ask(client pb.RateLimitServiceClient, r *pb.RateLimitRequest, deadline time.Duration) call {
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	c := call{Sent: time.Now()}
+	answer, err := client.ShouldRateLimit(ctx, r)
+	c.Took, c.Code = time.Since(c.Sent), status.Code(err)
+	switch {
+	case err != nil:
+		c.Problem = err.Error()
+	case answer.GetOverallCode() != pb.RateLimitResponse_OK:
+		c.Code, c.Problem = codes.Unknown, fmt.Sprintf("answered %v", answer.GetOverallCode())
+	}
+	return c
+}
+
+func (n *neighbour) add(c call) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.calls = append(n.calls, c)
-	if problem != "" && n.first == "" {
-		n.first = problem
+	if c.Problem != "" && n.first == "" {
+		n.first = c.Problem
 	}
 }
 
 // end stops, and waits for what is under way.
 func (n *neighbour) end() {
-	n.stop()
+	_ = n.stdin.Close() // An earlier end may have closed it.
 	<-n.done
 }
 
@@ -147,17 +221,17 @@ func (n *neighbour) between(from, to time.Time) (q quality) {
 	defer n.mu.Unlock()
 	var took []time.Duration
 	for _, c := range n.calls {
-		if c.sent.Before(from) || !c.sent.Before(to) {
+		if c.Sent.Before(from) || !c.Sent.Before(to) {
 			continue
 		}
 		q.calls++
-		if c.code != codes.OK {
+		if c.Code != codes.OK {
 			q.failed++
 		}
-		if c.code == codes.DeadlineExceeded {
+		if c.Code == codes.DeadlineExceeded {
 			q.hung++
 		}
-		took = append(took, c.took)
+		took = append(took, c.Took)
 	}
 	if len(took) > 0 {
 		slices.Sort(took)
