@@ -206,10 +206,10 @@ func (c *conn) checkEnded(t testing.TB) {
 	if c.users != 0 || c.phase != closed {
 		t.Fatalf("%d goroutines use a connection in phase %d", c.users, c.phase)
 	}
-	if c.activeStreams != 0 || len(c.streams) != 0 || c.runningHandlers != 0 || len(c.waiting) != 0 ||
+	if c.activeStreams != 0 || len(c.streams) != 0 || c.runningHandlers != 0 || c.waiting.Len() != 0 ||
 		len(c.handedOver) != 0 {
 		t.Errorf("%d active streams, %d streams, %d handlers, %d requests waiting, %d batches at the end",
-			c.activeStreams, len(c.streams), c.runningHandlers, len(c.waiting), len(c.handedOver))
+			c.activeStreams, len(c.streams), c.runningHandlers, c.waiting.Len(), len(c.handedOver))
 	}
 }
 

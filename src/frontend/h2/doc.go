@@ -38,8 +38,8 @@
 //
 //	collecting  the first message of a unary method is incomplete: it takes no goroutine
 //	deciding    the call is in a batch; it has no entry in conn.streams
-//	waiting     the connection runs maxHandlersOfConn handlers, or the server maxHandlers; this one starts after another
-//	            has ended
+//	waiting     the connection runs maxHandlersOfConn handlers, or the server maxHandlers, and this one starts after
+//	            another has ended; or the handler before it has not begun to run
 //	handled     Config.Handler runs
 //	replying    the rest of the answer waits for the client's flow control window
 //

@@ -62,15 +62,14 @@ func (c *conn) openRequest(s stream, h *head) {
 // OnlyGRPC returns a handler that passes requests of gRPC on to h, and refuses others as gRPC servers do.
 func OnlyGRPC(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		contentType := r.Header.Get("Content-Type")
-		status, code, text := http.StatusUnsupportedMediaType, grpcInvalidArgument,
-			fmt.Sprintf("invalid gRPC request content-type %q", contentType)
+		status, code, text := http.StatusBadRequest, grpcInternal, severalHosts
 		switch {
 		case slices.ContainsFunc(r.Header["Content-Type"], isGRPC):
 			h.ServeHTTP(w, r)
 			return
-		case len(r.Header["Host"]) > 1:
-			status, code, text = http.StatusBadRequest, grpcInternal, severalHosts
+		case len(r.Header["Host"]) <= 1:
+			status, code = http.StatusUnsupportedMediaType, grpcInvalidArgument
+			text = fmt.Sprintf("invalid gRPC request content-type %q", r.Header.Get("Content-Type"))
 		}
 		w.Header().Set("Content-Type", grpcType)
 		w.Header().Set("Grpc-Status", strconv.Itoa(code))
@@ -127,7 +126,7 @@ func (c *conn) handleWhenReady(s *stream) {
 	}
 	if _, isComplete := c.firstMessage(s.body); isComplete || s.isReceived || s.kind != UnaryMethod {
 		s.state = waiting
-		c.waiting = append(c.waiting, s)
+		s.place = c.waiting.PushBack(s)
 		c.startHandlers()
 	}
 }
@@ -146,20 +145,21 @@ func (c *conn) firstMessage(body []byte) (n int, isComplete bool) {
 	return n, n == messagePrefixBytes+length
 }
 
-// startHandlers starts the handlers of requests that wait, as many as may run.
+// startHandlers starts the handler of the request that waits longest, if it may run. That handler starts the next one:
+// goroutines of other connections would wait for hundreds that start together.
 func (c *conn) startHandlers() {
-	for len(c.waiting) > 0 && c.runningHandlers < maxHandlersOfConn && c.phase != closed {
-		s := c.waiting[0]
+	for c.waiting.Len() > 0 && c.runningHandlers < maxHandlersOfConn && !c.isStarting && c.phase != closed {
+		s := c.waiting.Front().Value.(*stream)
 		waited := time.Since(s.opened)
 		if s.timeout > 0 && waited >= s.timeout {
-			c.waiting = c.waiting[1:]
+			c.waiting.Remove(s.place)
 			c.refuse(s, http.StatusOK, grpcDeadlineExceeded, deadlineText)
 			continue
 		}
 		if s.kind != StreamMethod && !c.server.slots.take(c) {
 			return // The end of another handler calls startHandlers.
 		}
-		c.waiting = c.waiting[1:]
+		c.waiting.Remove(s.place)
 		if s.timeout > 0 {
 			s.request.Header.Set("Grpc-Timeout", formatTimeout(s.timeout-waited))
 		}
@@ -177,6 +177,7 @@ func (c *conn) startHandler(s *stream) {
 	x.request.Body, x.changed.L, s.exchange, s.request = x, &c.mu, x, nil
 	s.state = handled
 	c.runningHandlers++
+	c.isStarting = true
 	if c.holdFor(s, handlerBytes); s.kind == StreamMethod {
 		c.holdFor(s, streamExtra)
 	} else {
@@ -204,6 +205,10 @@ func (x *exchange) run() {
 			c.server.slots.release()
 		}
 	}()
+	c.mu.Lock()
+	c.isStarting = false
+	c.startHandlers()
+	c.mu.Unlock()
 	c.server.cfg.Handler.ServeHTTP(x, x.request)
 	crashed = false
 }

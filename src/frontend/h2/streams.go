@@ -1,9 +1,9 @@
 package h2
 
 import (
+	"container/list"
 	"encoding/binary"
 	"net/http"
-	"slices"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -44,6 +44,7 @@ type stream struct {
 	isGRPC   bool          // true if a request for Handler has a content type of gRPC.
 	kind     MethodKind    // of the path of a gRPC request for Handler.
 	exchange *exchange     // set in state handled, and after it.
+	place    *list.Element // of conn.waiting, in state waiting.
 }
 
 const (
@@ -62,7 +63,8 @@ type streamTable struct {
 	lastStreamID    uint32 // the last stream that the client has opened.
 	lastResetID     uint32 // the highest stream that the server has reset. Frames that follow are ignored.
 	runningHandlers int
-	waiting         []*stream // the streams in this state, the oldest first.
+	isStarting      bool      // true from startHandler until the goroutine of the handler runs.
+	waiting         list.List // of streams in this state, the oldest first.
 	awaitsSlot      bool      // true if handlerSlots.waiting has the connection; guarded by the mu there.
 	receiveWindow   int64     // how many bytes of DATA the client may send on the connection.
 }
@@ -182,7 +184,7 @@ func (c *conn) endStream(s *stream) {
 	case ended:
 		return
 	case waiting:
-		c.waiting = slices.DeleteFunc(c.waiting, func(w *stream) bool { return w == s })
+		c.waiting.Remove(s.place)
 	}
 	if s.state != handled { // Otherwise the stream counts until its handler returns.
 		c.activeStreams--
