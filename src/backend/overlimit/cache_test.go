@@ -384,8 +384,10 @@ func TestErrorOfTheNextStore(t *testing.T) {
 	broken := errors.New("broken")
 	c := New(fail{broken}, 0)
 	b := backend.Batch{
-		Hits:     []backend.Hit{hit("k", fixed(1, time.Minute), 1)},
-		Verdicts: []backend.Verdict{{Outcome: algorithm.Outcome{Over: true, FullUntil: time.Now().Add(time.Hour).UnixNano()}}},
+		Hits: []backend.Hit{hit("k", fixed(1, time.Minute), 1)},
+		Verdicts: []backend.Verdict{
+			{Outcome: algorithm.Outcome{Over: true, FullUntil: time.Now().Add(time.Hour).UnixNano()}},
+		},
 	}
 	if err := c.Take(t.Context(), &b); !errors.Is(err, broken) || c.Stats().Entries != 0 {
 		t.Errorf("%v, %+v", err, c.Stats())

@@ -113,8 +113,8 @@ func (c *conn) receiveHead(id uint32, endsStream bool) (err error) {
 	return c.openStream(id, h, endsStream)
 }
 
-// readHeadInTurn is readHead, but only half of the cores decode long blocks at a time. Thousands of connections may send
-// one together, and calls with short blocks should not wait for all of them.
+// readHeadInTurn is readHead, but only half of the cores decode long blocks at a time. Thousands of connections may
+// send one together, and calls with short blocks should not wait for all of them.
 func (c *conn) readHeadInTurn(block []byte) error {
 	if len(block) > maxShortBlock {
 		c.server.longBlocks <- struct{}{}
