@@ -63,6 +63,12 @@ func TestRecipeWhy429(t *testing.T) {
 		path := strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(line), "curl 'localhost:6070"), "'")
 		matches(t, "http://"+s.debug+path, `rule accounts\.login `)
 	}
+	for _, want := range []int{0, 1} { // The second reset finds no counter.
+		reset := strings.TrimSpace(blocks(t, page, "sh", "ratelimit counter reset")[0])
+		if out, errOut, code := shell(t, reset+" --address "+s.debug); code != want {
+			t.Errorf("%s: exit %d, %s%s", reset, code, out, errOut)
+		}
+	}
 	line := regexp.MustCompile(`wait=\S+`).ReplaceAllString(blocks(t, page, "text", "level=info")[0], `wait=\S+`)
 	s.until(t, "the denial is in the log", func() error {
 		if !regexp.MustCompile(strings.TrimSpace(line)).MatchString(s.log(t)) {

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator/callertext"
 	"ratelimit/src/rules"
 )
 
@@ -67,7 +67,7 @@ func (e *Editor) Hits(c *CounterChange) (*backend.Batch, error) {
 			hits = append(hits, h)
 		}
 	}
-	b.Hits, b.Verdicts = hits, b.Verdicts[:len(hits)]
+	b.Hits, b.Verdicts = hits, make([]backend.Verdict, len(hits))
 	return &b.Batch, nil
 }
 
@@ -233,15 +233,11 @@ func (e *Editor) changePattern(ctx context.Context, report *CounterReport, progr
 	return err
 }
 
-// DescriptorText returns the descriptor of c as people write it.
+// DescriptorText returns the descriptor of c as commands take it.
 func (c *CounterChange) DescriptorText() string {
-	var parts []string
-	for _, e := range c.Descriptor {
-		value := e.Value
-		if e.Prefix != nil {
-			value = *e.Prefix + "*"
-		}
-		parts = append(parts, e.Key+"="+value)
+	text := callertext.WholeDescriptor(c.entries())
+	if c.IsPattern() {
+		text += "*"
 	}
-	return strings.Join(parts, " ")
+	return text
 }

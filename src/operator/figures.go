@@ -82,6 +82,8 @@ type RuleRates struct {
 	Limit  string `json:"limit"` // the limit for people, such as "10 per minute".
 	PerSecond
 	Holds *Holds `json:"holds,omitempty"` // nil for rules without holds.
+	// Shares are the replicas' shares in the decisions, 0 to 1, if the rates are the sums of several replicas.
+	Shares []float64 `json:"shares,omitempty"`
 }
 
 // Holds are the holds of a rule that this process opened.

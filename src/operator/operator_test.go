@@ -11,6 +11,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
+	"ratelimit/src/operator/callertext"
 	"ratelimit/src/operator/denials"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
@@ -83,8 +84,12 @@ func TestUsageAllocatesNothing(t *testing.T) {
 	o.sampler = denials.New(denials.Config{Interval: time.Hour, OnSample: func(denials.Denial) {}})
 	o.UseRules(set)
 	rule := set.Rules()[0]
+	entries, err := callertext.ParseDescriptor("env=prod,name=web")
+	if err != nil {
+		t.Fatal(err)
+	}
 	u := quota.Usage{
-		Domain: []byte("q"), Entries: bucketEntries([]string{"name=web", "env=prod"}), Allowed: 5, Denied: 7,
+		Domain: []byte("q"), Entries: entries, Allowed: 5, Denied: 7,
 		Target: quota.Target{
 			RuleSet: set, Match: &rules.Match{Descriptor: rule.Descriptor}, Rules: []*rules.Rule{rule},
 			Hits: []backend.Hit{{Key: []byte("q_env_prod_name_web_"), Limit: &rule.Limit}},

@@ -3,7 +3,6 @@ package operator
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"ratelimit/src/algorithm"
@@ -19,9 +18,9 @@ import (
 
 // QuotaQuery asks for quota buckets.
 type QuotaQuery struct {
-	Domain  string   // empty for all domains.
-	Bucket  []string // the entries of one bucket, as key=value; empty for all.
-	Buckets int      // how many buckets are returned at most, and Proxies how many proxies of each.
+	Domain  string        // empty for all domains.
+	Bucket  []rules.Entry // the entries of one bucket, in any order; empty for all.
+	Buckets int           // how many buckets are returned at most, and Proxies how many proxies of each.
 	Proxies int
 }
 
@@ -88,19 +87,11 @@ func (f *Figures) Quotas(q QuotaQuery) (v Quotas) {
 	v.Total = d.Stats().Totals()
 	if q.Bucket == nil {
 		v.Buckets, v.MatchingBuckets = d.Snapshot(q.Domain, q.Buckets, q.Proxies, now)
-	} else if b, found := d.BucketNamed([]byte(q.Domain), bucketEntries(q.Bucket), q.Proxies, now); found {
+		return v
+	}
+	quota.SortEntries(q.Bucket)
+	if b, found := d.BucketNamed([]byte(q.Domain), q.Bucket, q.Proxies, now); found {
 		v.Buckets, v.MatchingBuckets = []quota.BucketState{b}, 1
 	}
 	return v
-}
-
-// bucketEntries returns the entries of a bucket that are written key=value, sorted by key.
-func bucketEntries(pairs []string) []rules.Entry {
-	entries := make([]rules.Entry, len(pairs))
-	for i, pair := range pairs {
-		key, value, _ := strings.Cut(pair, "=")
-		entries[i] = rules.Entry{Key: []byte(key), Value: []byte(value)}
-	}
-	quota.SortEntries(entries)
-	return entries
 }

@@ -49,14 +49,14 @@ descriptors:
 		{"-domain d -descriptors ip=1 --hits 0", 0, []string{"1 remaining"}},
 		{
 			"-domain d -descriptors ip=dGVzdA==,path=/items?page=2 -descriptors ip=a=b", 0,
-			[]string{"  ip=dGVzdA==,path=/items?page=2: OK", "  ip=a=b: OK, per-ip: 2 per year, 1 remaining"},
+			[]string{`  ip="dGVzdA==",path="/items?page=2": OK`, `  ip="a=b": OK, per-ip: 2 per year, 1 remaining`},
 		},
 		{"--domain d --descriptors ip=1 --repeat 2", 3, []string{"0 remaining", "OVER_LIMIT"}},
 		{"-domain d -descriptors ip=1 --refund --hits 2", 0, []string{"OK\n", "1 remaining"}},
 		{
 			"-domain d -descriptors ip=1 -descriptors pay=x,y=z -descriptors staff= -descriptors pay=x", 0,
 			[]string{
-				"ip=1: OK", "pay=x,y=z: OK, no limit applies", "staff=: OK, unlimited",
+				"ip=1: OK", "pay=x,y=z: OK, no limit applies", "staff: OK, unlimited",
 				"pay=x: OK, 2 per 3 years, 1 remaining",
 			},
 		},

@@ -130,7 +130,7 @@ func TestExplainRefuses(t *testing.T) {
 		{"GET", "", "", 400, "the domain is empty"},
 		{"GET", "?domain=d", "", 400, "there are no descriptors"},
 		{"GET", "?descriptors=ip=1", "", 400, "the domain is empty"},
-		{"GET", "?domain=d&descriptors=ip", "", 400, `descriptors=ip: write key=value`},
+		{"GET", "?domain=d&descriptors=ip,,a=b", "", 400, `descriptors=ip,,a=b: write key=value`},
 		{"GET", "?domain=d&descriptor=ip=1", "", 400, `"descriptor" is not known; write ?domain=D`},
 		{"GET", "?domain=d&domain=e&descriptors=ip=1", "", 400, "domain makes no sense"},
 		{"GET", "?domain=d&descriptors=ip=1&hits=x", "", 400, "hits makes no sense"},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ratelimit/src/operator"
+	"ratelimit/src/operator/callertext"
 	"ratelimit/src/quota"
 )
 
@@ -103,7 +104,7 @@ func (f *fakeFigures) Quotas(q operator.QuotaQuery) operator.Quotas {
 	quotas := f.quotas
 	f.mu.Unlock()
 	quotas.Buckets = slices.DeleteFunc(slices.Clone(quotas.Buckets), func(b quota.BucketState) bool {
-		return q.Domain != "" && b.Domain != q.Domain || q.Bucket != nil && b.Bucket != strings.Join(q.Bucket, ",")
+		return q.Domain != "" && b.Domain != q.Domain || q.Bucket != nil && b.Bucket != callertext.Descriptor(q.Bucket)
 	})
 	quotas.MatchingBuckets = len(quotas.Buckets)
 	quotas.Buckets = quotas.Buckets[:min(q.Buckets, len(quotas.Buckets))]

@@ -31,7 +31,9 @@ func explainHandler(l *limiter.Limiter) http.Handler {
 		case q.bucket != nil:
 			report, err = explain.QuotaBucket(r.Context(), l, q.domain, q.bucket, true)
 		default:
-			report, err = explain.Request(r.Context(), l, q.request, true)
+			if report, err = explain.Request(r.Context(), l, q.request, true); err == nil {
+				report.AddResets(q.request, addressFor(r))
+			}
 		}
 		switch {
 		case err != nil:
@@ -44,6 +46,17 @@ func explainHandler(l *limiter.Limiter) http.Handler {
 			_, _ = io.WriteString(w, report.Text())
 		}
 	})
+}
+
+// addressFor returns the address of this port as commands of the sender of r take it; empty if that is their default.
+func addressFor(r *http.Request) string {
+	switch {
+	case r.TLS != nil:
+		return "https://" + r.Host
+	case r.Host == "localhost:6070":
+		return ""
+	}
+	return r.Host
 }
 
 func badRequest(format string, args ...any) error {

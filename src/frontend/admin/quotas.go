@@ -2,9 +2,9 @@ package admin
 
 import (
 	"fmt"
-	"strings"
 
 	"ratelimit/src/operator"
+	"ratelimit/src/operator/callertext"
 )
 
 // Bounds on an answer of /api/quotas and on the quotas of an update.
@@ -22,7 +22,11 @@ func (a figuresAPI) quotas(p *parameters) any {
 		Proxies: p.number("proxies", defaultProxies, 0, maxListed),
 	}
 	if text := p.text("bucket"); text != "" {
-		q.Buckets, q.Bucket = 1, strings.Split(text, ",")
+		entries, err := callertext.ParseDescriptor(text)
+		if err != nil {
+			p.fail("bucket=%w", err)
+		}
+		q.Buckets, q.Bucket = 1, entries
 	}
 	switch {
 	case q.Bucket != nil && q.Domain == "":
@@ -30,11 +34,6 @@ func (a figuresAPI) quotas(p *parameters) any {
 	case q.Buckets*q.Proxies > maxProxiesListed:
 		p.fail("limit=%d and proxies=%d are together too much: their product is at most %d", q.Buckets, q.Proxies,
 			maxProxiesListed)
-	}
-	for _, pair := range q.Bucket {
-		if key, _, found := strings.Cut(pair, "="); !found || key == "" {
-			p.fail("bucket=%q is not allowed: write key=value, separated by commas; %q is not that", p.text("bucket"), pair)
-		}
 	}
 	if p.err != nil {
 		return nil

@@ -66,12 +66,12 @@ func TestQuotasAPI(t *testing.T) {
 		{"?domain=quotas&bucket=a=b", 404, `no proxy of this replica has the bucket "a=b" of domain "quotas"`},
 		{"?bucket=a=b", 400, `bucket "a=b" without its domain: add domain=`},
 		{
-			"?domain=quotas&bucket=a=b,c", 400,
-			`bucket="a=b,c" is not allowed: write key=value, separated by commas; "c" is not that`,
+			"?domain=quotas&bucket=a=b,,c", 400,
+			`bucket=a=b,,c: write key=value, separated by commas; "" is not that`,
 		},
 		{
 			"?domain=quotas&bucket=%3Db", 400,
-			`bucket="=b" is not allowed: write key=value, separated by commas; "=b" is not that`,
+			`bucket==b: write key=value, separated by commas; "=b" is not that`,
 		},
 		{"?limit=1000&proxies=11", 400, `limit=1000 and proxies=11 are together too much: their product is at most 10000`},
 		{"?proxies=1001", 400, `proxies="1001" is not allowed; it is a whole number from 0 to 1000`},

@@ -213,6 +213,7 @@ func runExplain(s *session, b *batch, args [][]byte) *replyError {
 	case failure != nil:
 		return s.srv.operationError(failure)
 	}
+	report.AddResets(&req, "")
 	return b.reply(appendText(b.buffer(), s.version, report.Text()))
 }
 

@@ -3,6 +3,7 @@
 package callertext
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ const (
 )
 
 // Descriptor returns entries as key=value,key=value. Each key and value is cut at 64 bytes. One with blanks, commas,
-// control characters and the like is quoted as in Go.
+// control characters and the like is quoted as in Go. ParseEntries is its inverse.
 func Descriptor(entries []rules.Entry) string { return string(AppendDescriptor(nil, entries)) }
 
 // AppendDescriptor appends the result of Descriptor to dst. It allocates nothing else, unless it has to quote.
@@ -32,25 +33,102 @@ func AppendDescriptor(dst []byte, entries []rules.Entry) []byte {
 		if i == maxShownEntries {
 			return fmt.Appendf(dst, "… (%d more)", len(entries)-i)
 		}
-		dst = appendBounded(dst, e.Key)
-		if len(e.Value) > 0 {
-			dst = appendBounded(append(dst, '='), e.Value)
-		}
+		dst = appendEntry(dst, Cut(e.Key, maxTextBytes), Cut(e.Value, maxTextBytes))
 	}
 	return dst
 }
 
-// ParseDescriptor parses a descriptor in the form key=value,key=value. A value may contain =, as base64 and query
-// strings do.
-func ParseDescriptor(text string) (entries []rules.Entry, err error) {
-	for pair := range strings.SplitSeq(text, ",") {
-		key, value, ok := strings.Cut(pair, "=")
-		if !ok {
+// WholeDescriptor is Descriptor without its bounds, for a command that names the same counters.
+func WholeDescriptor(entries []rules.Entry) string {
+	var dst []byte
+	for i, e := range entries {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendEntry(dst, e.Key, e.Value)
+	}
+	return string(dst)
+}
+
+// appendEntry appends key=value, or the key alone. It quotes a value that ends with *, which is a pattern otherwise.
+func appendEntry(dst, key, value []byte) []byte {
+	dst = appendWord(dst, key)
+	switch {
+	case len(value) == 0:
+		return dst
+	case value[len(value)-1] == '*':
+		return strconv.AppendQuote(append(dst, '='), string(value))
+	}
+	return appendWord(append(dst, '='), value)
+}
+
+// Entry is an entry of a descriptor that people wrote.
+type Entry struct {
+	Key, Value string
+	// IsQuoted says that Value was in quotes.
+	IsQuoted bool
+}
+
+// ParseEntries parses what Descriptor writes: key=value,key=value. A key alone has an empty value. A value may contain
+// =, as base64 and query strings do. Blanks after a comma are skipped. A text that Descriptor has cut is an error.
+func ParseEntries(text string) (entries []Entry, err error) {
+	rest, isMore := text, true
+	for isMore {
+		rest = strings.TrimLeft(rest, " ")
+		begin := rest
+		var e Entry
+		e.Key, rest, _, err = cutWord(rest, "=,")
+		if value, hasValue := strings.CutPrefix(rest, "="); err == nil && hasValue {
+			e.Value, rest, e.IsQuoted, err = cutWord(value, ",")
+		}
+		pair := begin[:len(begin)-len(rest)]
+		if err == nil && rest != "" && rest[0] != ',' {
+			err = errors.New("write a comma after the closing quote")
+		}
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", text, err)
+		case strings.HasPrefix(e.Key, "…") || isCut(e.Key, text) || isCut(e.Value, text):
+			return nil, fmt.Errorf("%s: %s was cut: write the whole text in place of …", text, pair)
+		case e.Key == "":
 			return nil, fmt.Errorf("%s: write key=value, separated by commas; %q is not that", text, pair)
 		}
-		entries = append(entries, rules.Entry{Key: []byte(key), Value: []byte(value)})
+		entries = append(entries, e)
+		rest, isMore = strings.CutPrefix(rest, ",")
 	}
 	return entries, nil
+}
+
+// cutWord returns the word at the start of text, and the text behind it. A word ends before a character of ends, unless
+// it is in quotes.
+func cutWord(text, ends string) (word, rest string, isQuoted bool, err error) {
+	if strings.HasPrefix(text, `"`) {
+		quoted, err := strconv.QuotedPrefix(text)
+		if err != nil {
+			return "", "", true, errors.New("a closing quote is missing, or an escape is not one of Go")
+		}
+		word, err = strconv.Unquote(quoted)
+		return word, text[len(quoted):], true, err
+	}
+	end := strings.IndexAny(text, ends)
+	if end < 0 {
+		end = len(text)
+	}
+	return text[:end], text[end:], false, nil
+}
+
+// isCut reports whether word of text was cut.
+func isCut(word, text string) bool {
+	return strings.HasSuffix(word, "…") && (len(word) > maxTextBytes || len(text) > maxNameBytes)
+}
+
+// ParseDescriptor returns the entries that ParseEntries finds.
+func ParseDescriptor(text string) (entries []rules.Entry, err error) {
+	parsed, err := ParseEntries(text)
+	for _, e := range parsed {
+		entries = append(entries, rules.Entry{Key: []byte(e.Key), Value: []byte(e.Value)})
+	}
+	return entries, err
 }
 
 // Name returns a copy of the name of a domain or rule, cut at 256 bytes.
@@ -67,12 +145,8 @@ func CounterKey(key []byte) string {
 	return s
 }
 
-// appendBounded appends at most maxTextBytes bytes of text. It quotes text that contains blanks, commas, =,
-// double quotes or unprintable characters.
-func appendBounded(dst, text []byte) []byte {
-	if len(text) > maxTextBytes {
-		text = Cut(text, maxTextBytes)
-	}
+// appendWord appends text. It quotes text with blanks, commas, =, double quotes or unprintable characters.
+func appendWord(dst, text []byte) []byte {
 	for i := 0; i < len(text); {
 		c, size := utf8.DecodeRune(text[i:])
 		if c == utf8.RuneError || c <= ' ' || c == ',' || c == '=' || c == '"' || !strconv.IsPrint(c) {

@@ -1,6 +1,9 @@
 package callertext
 
 import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,6 +32,7 @@ func TestDescriptor(t *testing.T) {
 		{entry("a", "\xff\x00\x1b[31m"), `a="\xff\x00\x1b[31m"`},
 		{entry("a", "\u202e"), `a="\u202e"`},
 		{entry("é", "ü"), "é=ü"},
+		{entry("a", "b*"), `a="b*"`},
 		{entry("a", long+"xy"), "a=" + long + "x…"},
 		{entry("a", long+"éé"), "a=" + long + "…"},
 		{entry("a", long+"x"), "a=" + long + "x"},
@@ -47,6 +51,52 @@ func TestDescriptor(t *testing.T) {
 	}
 	if got := Descriptor(entry(many...)); got != strings.Repeat("k=v,", 16)+"… (4 more)" {
 		t.Errorf("20 entries: %s", got)
+	}
+}
+
+// What Descriptor writes can be given to commands, unless it was cut.
+func TestParseEntries(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	words := []string{"user", "a=b", "a,b", `"`, `"x"`, "*", "al*", " ", "…", "… (2 more)", "é", "\xff", "\n", "\\", "/pay?x=1&y", ""}
+	word := func() []byte { return []byte(words[random.IntN(len(words))] + words[random.IntN(len(words))]) }
+	for range 10_000 {
+		var want []rules.Entry
+		for range 1 + random.IntN(4) {
+			want = append(want, rules.Entry{Key: append([]byte("k"), word()...), Value: word()})
+		}
+		text := WholeDescriptor(want)
+		got, err := ParseDescriptor(text)
+		same := func(a, b rules.Entry) bool { return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value) }
+		if err != nil || text != Descriptor(want) || !slices.EqualFunc(got, want, same) {
+			t.Fatalf("%s: got %s, %v", text, WholeDescriptor(got), err)
+		}
+		for _, e := range want {
+			if parsed, _ := ParseEntries(WholeDescriptor([]rules.Entry{e})); len(parsed) == 1 &&
+				bytes.HasSuffix(e.Value, []byte("*")) && !parsed[0].IsQuoted {
+				t.Errorf("%q would be a pattern", e.Value)
+			}
+		}
+	}
+	long := strings.Repeat("x", 65)
+	for text, want := range map[string]string{
+		Descriptor([]rules.Entry{{Key: []byte("a"), Value: []byte(long)}}):        "was cut",
+		Descriptor([]rules.Entry{{Key: []byte("a"), Value: []byte(long + "\n")}}): "was cut",
+		Descriptor(make([]rules.Entry, 20)):                                       "is not that",
+		"a=b,… (4 more)":                                                          "was cut",
+		strings.Repeat("a=b,", 70) + "c=d…":                                       "was cut",
+		"":                                                                        "is not that",
+		"a=b,":                                                                    "is not that",
+		`a="b`:                                                                    "a closing quote is missing",
+		`a="b"c`:                                                                  "write a comma after the closing quote",
+	} {
+		if got, err := ParseEntries(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v; want %s", text, got, err, want)
+		}
+	}
+	if got, err := ParseEntries(`a=b=c, d, "e f"="g,h"`); err != nil || !slices.Equal(got,
+		[]Entry{{"a", "b=c", false}, {"d", "", false}, {"e f", "g,h", true}}) {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

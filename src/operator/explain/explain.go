@@ -10,6 +10,8 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator/callertext"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/match"
 )
@@ -51,6 +53,23 @@ func NewReport(ctx context.Context, req *limiter.Request, a *limiter.Answer, cou
 		}
 	}
 	return r, nil
+}
+
+// AddResets adds the commands that reset the counters of req, which r explains. address is that of a debug port; empty
+// for the default of commands.
+func (r *Report) AddResets(req *limiter.Request, address string) {
+	hasCount := func(c Charge) bool { return c.State != nil && c.State.Before != nil && *c.State.Before > 0 }
+	for i := range r.Descriptors {
+		d := &r.Descriptors[i]
+		if !slices.ContainsFunc(d.Charges, hasCount) || output.Printable(r.Domain) != r.Domain {
+			continue
+		}
+		d.Reset = "ratelimit counter reset " + output.ShellWord(r.Domain) + " " +
+			output.ShellWord(callertext.WholeDescriptor(req.Descriptors[i].Entries))
+		if address != "" {
+			d.Reset += " --address " + output.ShellWord(address)
+		}
+	}
 }
 
 // explainer has what the explanations of all descriptors of a request share.

@@ -42,6 +42,8 @@ type Descriptor struct {
 	AllOrNone     bool     `json:"all_or_none"`
 	Charges       []Charge `json:"charges"`
 	Status        *Status  `json:"now,omitempty"`
+	// Reset is the command that resets the counters of the descriptor; empty if they count nothing. See AddResets.
+	Reset string `json:"reset,omitempty"`
 }
 
 // The outcomes of a descriptor.

@@ -141,7 +141,13 @@ func entriesText(entries []rules.EntryText) string {
 	return strings.Join(parts, ", ")
 }
 
-func entryText(e rules.EntryText) string { return quoted(e.Key) + "=" + quoted(e.Value) }
+// entryText quotes a value that ends with *, because that is a pattern for `ratelimit counter`.
+func entryText(e rules.EntryText) string {
+	if strings.HasSuffix(e.Value, "*") && quoted(e.Value) == e.Value {
+		return quoted(e.Key) + "=" + strconv.Quote(e.Value)
+	}
+	return quoted(e.Key) + "=" + quoted(e.Value)
+}
 
 // keyAndValue returns key=value, or the key alone if there is no value.
 func keyAndValue(key, value string) string {

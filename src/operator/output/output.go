@@ -38,6 +38,15 @@ func Printable(text string) string {
 	return text
 }
 
+// ShellWord returns text as one word of a POSIX shell.
+func ShellWord(text string) string {
+	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./:=,@%+"
+	if text != "" && text[0] != '-' && strings.Trim(text, plain) == "" {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
 // First returns the first names in printable form, and how many more there are: "a, b and 3 more".
 func First(names []string, most int) string {
 	var list []string

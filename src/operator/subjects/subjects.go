@@ -436,6 +436,8 @@ type Subject struct {
 	Subject   string  `json:"subject"`
 	PerSecond float64 `json:"per_second"`
 	Hits      uint64  `json:"hits"` // the estimate for the whole window.
+	// Shares are the replicas' shares in the hits, 0 to 1, if the hits are the sums of several replicas.
+	Shares []float64 `json:"shares,omitempty"`
 }
 
 // Top returns the subjects that q asks for at a time, those with the most hits first. A rule has at most listSize
@@ -477,7 +479,10 @@ func (r *ruleSubjects) appendSubjects(list []Subject, now time.Time, q Query) []
 	}
 	w.forEach(share, func(subject []byte, hits float64) {
 		if hits >= 0.5 {
-			list = append(list, Subject{r.Domain, r.Rule, string(subject), hits / counted.Seconds(), uint64(hits + 0.5)})
+			list = append(list, Subject{
+				Domain: r.Domain, Rule: r.Rule, Subject: string(subject), PerSecond: hits / counted.Seconds(),
+				Hits: uint64(hits + 0.5),
+			})
 		}
 	})
 	return list

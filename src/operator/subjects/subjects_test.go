@@ -147,7 +147,7 @@ func TestDecisions(t *testing.T) {
 		},
 		{
 			name: "shared counter", domain: "d", asked: "ip=a,path=/api/1 ip=a,path=/api/2",
-			hits: "d.ip.path_/api/* ip=a,path=/api/* 2", denied: "d.ip.path_/api/* ip=a,path=/api/* 1",
+			hits: `d.ip.path_/api/* ip=a,path="/api/*" 2`, denied: `d.ip.path_/api/* ip=a,path="/api/*" 1`,
 		},
 		{name: "shadow mode of a rule", domain: "d", asked: "shadow=a shadow=a", hits: "d.shadow shadow=a 2"},
 		{

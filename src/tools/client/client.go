@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"ratelimit/src/operator/callertext"
+	"ratelimit/src/rules"
 	"ratelimit/src/tools/command"
 	"ratelimit/src/tools/reach"
 )
@@ -195,13 +196,13 @@ func answerText(msg *pb.RateLimitRequest, resp *pb.RateLimitResponse) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, resp.GetOverallCode())
 	for i, st := range resp.GetStatuses() {
-		var pairs []string
+		var entries []rules.Entry
 		if i < len(msg.GetDescriptors()) {
 			for _, e := range msg.GetDescriptors()[i].GetEntries() {
-				pairs = append(pairs, e.GetKey()+"="+e.GetValue())
+				entries = append(entries, rules.Entry{Key: []byte(e.GetKey()), Value: []byte(e.GetValue())})
 			}
 		}
-		fmt.Fprintf(&b, "  %s: %v, %s\n", strings.Join(pairs, ","), st.GetCode(), limitText(st))
+		fmt.Fprintf(&b, "  %s: %v, %s\n", callertext.WholeDescriptor(entries), st.GetCode(), limitText(st))
 		if levels := levelsText(resp, i); levels != "" {
 			fmt.Fprintf(&b, "    all levels in one [limited, limit, remaining, retry after, reset after]: %s\n", levels)
 		}

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"strings"
 
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 
 	"ratelimit/src/files/certs"
-	"ratelimit/src/operator/callertext"
 	"ratelimit/src/tools/command"
 )
 
@@ -35,13 +35,14 @@ func runUpstream(cmd *cobra.Command, args []string) error {
 	var target, tracing string
 	var useTLS bool
 	var files certs.Client
-	var request upstreamRequest
+	var domain string
+	var descriptors upstreamDescriptors
 	out := cmd.OutOrStdout()
 	f := flag.NewFlagSet(UpstreamName, flag.ContinueOnError)
 	f.SetOutput(cmd.ErrOrStderr())
 	f.StringVar(&target, "dial_string", "localhost:8081", "`address` of the server")
-	f.StringVar(&request.Domain, "domain", "", "`domain` to ask")
-	f.Var(&request, "descriptors", "one descriptor, `key=value,key=value`; repeatable")
+	f.StringVar(&domain, "domain", "", "`domain` to ask")
+	f.Var(&descriptors, "descriptors", "one descriptor, `key=value,key=value`; repeatable")
 	f.BoolVar(&useTLS, "grpc-use-tls", false, "use TLS")
 	f.StringVar(&files.CA, "grpc-server-ca-file", "", "PEM file of authorities to trust, besides the system's")
 	f.StringVar(&files.Cert, "grpc-cert-file", "", "PEM file of the client's certificate chain")
@@ -71,11 +72,7 @@ func runUpstream(cmd *cobra.Command, args []string) error {
 		return command.Exit{Code: command.ExitError}
 	}
 	defer func() { _ = conn.Close() }() // No call is under way any more.
-	msg, err := request.message()
-	if err != nil {
-		return err
-	}
-	msg.HitsAddend = 1
+	msg := &pb.RateLimitRequest{Domain: domain, Descriptors: descriptors, HitsAddend: 1}
 	answer, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(cmd.Context(), msg)
 	if err != nil {
 		fmt.Fprintf(out, "request error: %v\n", err)
@@ -85,26 +82,30 @@ func runUpstream(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// upstreamRequest is a Request and the value of the flag -descriptors, which may be repeated.
-type upstreamRequest struct{ Request }
+// upstreamDescriptors is the value of the flag -descriptors, which may be repeated. Quotes mean nothing in it.
+type upstreamDescriptors []*common.RateLimitDescriptor
 
 // Set adds a descriptor.
-func (r *upstreamRequest) Set(text string) error {
-	r.Descriptors = append(r.Descriptors, text)
-	if _, err := callertext.ParseDescriptor(text); err != nil {
-		return fmt.Errorf("invalid descriptor list: %w", err)
+func (l *upstreamDescriptors) Set(text string) error {
+	d := new(common.RateLimitDescriptor)
+	for pair := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return fmt.Errorf("invalid descriptor list: write key=value, separated by commas; %q is not that", pair)
+		}
+		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: key, Value: value})
 	}
+	*l = append(*l, d)
 	return nil
 }
 
 // String lists the descriptors in upstream's form: [ <key=a, value=b>  <key=c, value=d> ].
-func (r *upstreamRequest) String() string {
+func (l *upstreamDescriptors) String() string {
 	var b strings.Builder
-	for _, text := range r.Descriptors {
+	for _, d := range *l {
 		b.WriteByte('[')
-		for pair := range strings.SplitSeq(text, ",") {
-			key, value, _ := strings.Cut(pair, "=")
-			fmt.Fprintf(&b, " <key=%s, value=%s> ", key, value)
+		for _, e := range d.GetEntries() {
+			fmt.Fprintf(&b, " <key=%s, value=%s> ", e.GetKey(), e.GetValue())
 		}
 		b.WriteString("] ")
 	}

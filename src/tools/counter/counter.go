@@ -19,6 +19,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/operator"
+	"ratelimit/src/operator/callertext"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 	"ratelimit/src/tools/command"
@@ -67,7 +68,7 @@ func (opt *options) command() *cobra.Command {
 	f.Uint64Var(&opt.used, "used", 0, "with set, how many units the counters shall hold")
 	f.BoolVar(&opt.dryRun, "dry-run", false, "change nothing, and print what would be changed")
 	f.BoolVar(&opt.yes, "yes", false, "reset the counters of a pattern without a question")
-	f.BoolVar(&opt.literal, "literal", false, "a * at the end of a value is no pattern")
+	f.BoolVar(&opt.literal, "literal", false, "take each argument as one KEY=VALUE: *, commas and quotes mean nothing")
 	f.BoolVar(&opt.asJSON, "json", false, "print one object")
 	opt.service.AddDebugFlags(f)
 	return cmd
@@ -83,7 +84,7 @@ func (opt *options) check(cmd *cobra.Command, args []string) (err error) {
 	case !slices.Contains(actions, args[0]):
 		return fmt.Errorf("%q is not known; write get, reset or set", args[0])
 	case len(args) == 1:
-		return fmt.Errorf("name a domain and a descriptor: ratelimit counter %s DOMAIN KEY=VALUE", args[0])
+		return fmt.Errorf("name a domain and a descriptor: ratelimit counter %s DOMAIN KEY=VALUE,KEY=VALUE", args[0])
 	case opt.path != "" && len(args) > 2:
 		return errors.New("--path is the whole descriptor; leave out KEY=VALUE")
 	}
@@ -109,24 +110,34 @@ func (opt *options) check(cmd *cobra.Command, args []string) (err error) {
 	return nil
 }
 
-// entries returns the entries that key=value stand for.
+// entries returns the entries of a descriptor, of which each argument has one or more.
 func (opt *options) entries(args []string) (entries []operator.CounterEntry, err error) {
 	if len(args) == 0 {
-		return nil, errors.New("name a descriptor: KEY=VALUE, in the order of the rules, or --path word/word")
+		return nil, errors.New("name a descriptor: KEY=VALUE,KEY=VALUE, in the order of the rules, or --path word/word")
 	}
-	for i, arg := range args {
-		key, value, ok := strings.Cut(arg, "=")
-		if !ok {
-			return nil, fmt.Errorf("%q: write KEY=VALUE, or --path word/word for a tree of limits", arg)
+	for _, arg := range args {
+		if opt.literal {
+			key, value, _ := strings.Cut(arg, "=")
+			entries = append(entries, operator.CounterEntry{Key: key, Value: value})
+			continue
 		}
-		e := operator.CounterEntry{Key: key, Value: value}
-		if !opt.literal {
-			e = operator.ParseCounterEntry(arg)
+		parsed, err := callertext.ParseEntries(strings.TrimSuffix(arg, ",")) // As explain prints it.
+		if err != nil {
+			return nil, err
 		}
-		if e.Prefix != nil && i < len(args)-1 {
-			return nil, fmt.Errorf("%q: only the last value may end with *; --literal takes it as it is", arg)
+		for _, e := range parsed {
+			entry := operator.CounterEntry{Key: e.Key, Value: e.Value}
+			if prefix, isPattern := strings.CutSuffix(e.Value, "*"); isPattern && !e.IsQuoted {
+				entry.Value, entry.Prefix = "", &prefix
+			}
+			entries = append(entries, entry)
 		}
-		entries = append(entries, e)
+	}
+	for _, e := range entries[:len(entries)-1] {
+		if e.Prefix != nil {
+			return nil, fmt.Errorf(`%s=%s*: only the last value may end with *; %s="%s*" in quotes takes it as it is`,
+				e.Key, *e.Prefix, e.Key, *e.Prefix)
+		}
 	}
 	return entries, nil
 }
@@ -176,10 +187,30 @@ func (r *run) perform(ctx context.Context, c *operator.CounterChange) error {
 	} else {
 		err = r.print(report)
 	}
-	if err == nil && report.Warning != "" {
+	switch {
+	case err != nil:
+		return err
+	case report.Warning != "":
 		return errors.New(report.Warning)
+	case report.Action == operator.ActionReset && isEmpty(report):
+		return fmt.Errorf("found no counter of %s for %s: nothing was counted, or the time is over; "+
+			"`ratelimit denials` and `ratelimit top` print the subjects", output.Printable(c.Domain), c.DescriptorText())
 	}
-	return err
+	return nil
+}
+
+// isEmpty reports whether a reset found nothing to forget.
+func isEmpty(report *operator.CounterReport) bool {
+	if report.IsPattern() {
+		return report.Matching == 0
+	}
+	found := report.Counters
+	if len(report.Before) > 0 {
+		found = report.Before
+	}
+	return !slices.ContainsFunc(found, func(c operator.Counter) bool {
+		return c.Used > 0 || c.RetryAfterSeconds > 0 || c.Fallback != ""
+	})
 }
 
 // confirm asks whether the counters of a pattern shall be reset. The error says why they shall not.
@@ -196,7 +227,7 @@ func (r *run) confirm(ctx context.Context, c *operator.CounterChange) error {
 	}
 	fmt.Fprint(r.ErrOrStderr(), matchingText(report))
 	if report.Matching == 0 {
-		return nil
+		return nil // send finds none, too, and says so.
 	}
 	fmt.Fprintf(r.ErrOrStderr(), "Reset %s? [y/N] ", output.Plural(report.Matching, "counter"))
 	answer, _ := bufio.NewReader(r.InOrStdin()).ReadString('\n') // At the end of the input the answer is no.

@@ -64,12 +64,24 @@ func TestChangesThatAreSent(t *testing.T) {
 			`{"action":"reset","domain":"d","descriptor":[{"key":"user","value":"alex"}],"dry_run":true}`,
 		},
 		{"get d user=al*", `{"action":"get","domain":"d","descriptor":[{"key":"user","prefix":"al"}]}`},
-		{"reset d user=* --yes", `{"action":"reset","domain":"d","descriptor":[{"key":"user","prefix":""}]}`},
+		{"get d user=*", `{"action":"get","domain":"d","descriptor":[{"key":"user","prefix":""}]}`},
 		{
 			"get d --path user/alex/trade",
 			`{"action":"get","domain":"d","descriptor":[{"key":"user"},{"key":"alex"},{"key":"trade"}]}`,
 		},
 		{"get d --path user/al*", `{"action":"get","domain":"d","descriptor":[{"key":"user","prefix":"al"}]}`},
+		{
+			`reset d user=eve,action=checkout`,
+			`{"action":"reset","domain":"d","descriptor":[{"key":"user","value":"eve"},{"key":"action","value":"checkout"}]}`,
+		},
+		{
+			`get d user=eve, action=check*`,
+			`{"action":"get","domain":"d","descriptor":[{"key":"user","value":"eve"},{"key":"action","prefix":"check"}]}`,
+		},
+		{`set d user="al*" --used 7`, `{"action":"set","domain":"d","descriptor":[{"key":"user","value":"al*"}],"used":7}`},
+		{`get d user="a,b"`, `{"action":"get","domain":"d","descriptor":[{"key":"user","value":"a,b"}]}`},
+		{`get d user=a,b --literal`, `{"action":"get","domain":"d","descriptor":[{"key":"user","value":"a,b"}]}`},
+		{`get d user,alex`, `{"action":"get","domain":"d","descriptor":[{"key":"user"},{"key":"alex"}]}`},
 		{"get d user=", `{"action":"get","domain":"d","descriptor":[{"key":"user"}]}`},
 	} {
 		p := &port{answer: `{"action":"get"}` + "\n"}
@@ -205,6 +217,21 @@ func TestErrors(t *testing.T) {
 		},
 		{port{answer: `{"progress":3}` + "\n"}, "reset d user=al* --yes", "no report"},
 		{port{answer: "<html>\n"}, "reset d user=al* --yes", "lines of JSON"},
+		{
+			port{answer: `{"action":"reset","before":[{"used":0}],"counters":[{"used":0}]}` + "\n"},
+			"reset shop user=eve,action=checkout",
+			"found no counter of shop for user=eve,action=checkout",
+		},
+		{
+			port{answer: `{"action":"reset","dry_run":true,"counters":[{"used":0}]}` + "\n"},
+			"reset shop user=eve --dry-run",
+			"found no counter of shop for user=eve",
+		},
+		{
+			port{answer: `{"action":"reset","descriptor":[{"key":"user","prefix":"al"}]}` + "\n"},
+			"reset shop user=al* --yes",
+			"found no counter of shop for user=al*",
+		},
 		{
 			port{answer: `{"action":"reset","warning":"other replicas could not be told"}` + "\n"},
 			"reset d user=alex",

@@ -167,8 +167,7 @@ func TestFollow(t *testing.T) {
 		var out, errOut recorder
 		var failure error
 		f := newFollower(&options{limit: 2, follow: true}, &out, &errOut)
-		f.address = "rl:6070"
-		f.get = func(_ context.Context, after uint64, limit int) ([]operator.Denial, error) {
+		f.add("rl:6070", func(_ context.Context, after uint64, limit int) ([]operator.Denial, error) {
 			r.mu.Lock()
 			err := failure
 			r.mu.Unlock()
@@ -176,7 +175,7 @@ func TestFollow(t *testing.T) {
 				return nil, err
 			}
 			return r.Denials(after, limit), nil
-		}
+		})
 		fail := func(err error) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -228,17 +227,16 @@ func TestFollowGivesUp(t *testing.T) {
 		refused := &reach.Error{Status: http.StatusUnauthorized, Err: errors.New("refused")}
 		calls := 0
 		f := newFollower(&options{limit: 2, follow: true}, new(recorder), new(recorder))
-		f.get = func(context.Context, uint64, int) ([]operator.Denial, error) {
+		f.add("rl:6070", func(context.Context, uint64, int) ([]operator.Denial, error) {
 			if calls++; calls > 2 {
 				return nil, refused
 			}
 			return nil, nil
-		}
-		if err := f.run(t.Context()); err != error(refused) || calls != 3 {
+		})
+		if err := f.run(t.Context()); !errors.Is(err, refused) || calls != 3 {
 			t.Errorf("%v after %d calls", err, calls)
 		}
-		f.get = func(context.Context, uint64, int) ([]operator.Denial, error) { return nil, refused }
-		if err := f.run(t.Context()); err != error(refused) {
+		if err := f.run(t.Context()); !errors.Is(err, refused) {
 			t.Errorf("at first: %v", err)
 		}
 	})

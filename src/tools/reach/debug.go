@@ -12,7 +12,9 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,6 +24,8 @@ import (
 const (
 	// maxAnswerBytes bounds how much of an answer is read.
 	maxAnswerBytes = 64 << 20
+	// maxReplicas bounds the addresses that a command asks at the same time.
+	maxReplicas = 100
 	// maxErrorBytes is how much of an error's text is shown.
 	maxErrorBytes = 1000
 )
@@ -39,7 +43,33 @@ type Client struct {
 
 // newClient returns a client for the debug port. It does not connect.
 func (s *Service) newClient() (*Client, error) {
-	base, err := ParseAddress(strings.TrimSuffix(s.address, "/explain"), s.defaultPort) // As links to an explanation end.
+	if strings.Contains(s.address, ",") {
+		return nil, fmt.Errorf("address %s: name one replica for this command", output.Printable(s.address))
+	}
+	return s.newClientOf(s.address)
+}
+
+// newClients returns a client for each address in the list of the flag. It does not connect.
+func (s *Service) newClients() ([]*Client, error) {
+	addresses := strings.Split(s.address, ",")
+	if len(addresses) > maxReplicas {
+		return nil, fmt.Errorf("%d addresses: name at most %d", len(addresses), maxReplicas)
+	}
+	clients := make([]*Client, len(addresses))
+	for i, address := range addresses {
+		var err error
+		if clients[i], err = s.newClientOf(strings.TrimSpace(address)); err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(clients[:i], func(c *Client) bool { return c.Address == clients[i].Address }) {
+			return nil, fmt.Errorf("address %s: name each replica once", clients[i].Address)
+		}
+	}
+	return clients, nil
+}
+
+func (s *Service) newClientOf(address string) (*Client, error) {
+	base, err := ParseAddress(strings.TrimSuffix(address, "/explain"), s.defaultPort) // As links to an explanation end.
 	if err != nil {
 		return nil, err
 	}
@@ -118,6 +148,17 @@ func (c *Client) Open(ctx context.Context, path string, query url.Values, accept
 		timer.Stop()
 		return read(resp)
 	})
+}
+
+// Each calls ask for all clients at the same time. It returns the errors of the calls, in the order of clients.
+func Each(clients []*Client, ask func(i int, c *Client) error) []error {
+	errs := make([]error, len(clients))
+	var group sync.WaitGroup
+	for i, c := range clients {
+		group.Go(func() { errs[i] = ask(i, c) })
+	}
+	group.Wait()
+	return errs
 }
 
 // request is a request for the debug port. body is sent as JSON unless it is nil.

@@ -46,7 +46,16 @@ type Service struct {
 
 // AddDebugFlags adds the flags of commands that ask the debug port.
 func (s *Service) AddDebugFlags(f *pflag.FlagSet) {
-	s.addAddress(f, debugAddress, "the debug port of the service")
+	s.addDebugFlags(f, "the debug port of the service")
+}
+
+// AddReplicaFlags adds the flags of commands that ask the debug ports of several replicas: AskAll.
+func (s *Service) AddReplicaFlags(f *pflag.FlagSet) {
+	s.addDebugFlags(f, "the debug port of the service, or of several replicas, host:port,host:port")
+}
+
+func (s *Service) addDebugFlags(f *pflag.FlagSet, usage string) {
+	s.addAddress(f, debugAddress, usage)
 	f.StringVar(&s.tokenFile, "token-file", "",
 		"file with the service's DEBUG_TOKEN; else the environment variable DEBUG_TOKEN is sent")
 	s.addTLS(f)
@@ -104,10 +113,27 @@ func (s *Service) Ask(cmd *cobra.Command, ask func(context.Context, *Client) err
 	if err != nil {
 		return command.InvalidInput(err)
 	}
-	defer client.http.CloseIdleConnections()
+	return askUntilSignal(cmd, []*Client{client}, func(ctx context.Context) error { return ask(ctx, client) })
+}
+
+// AskAll calls ask with a client of each debug port, and a context that ends at a signal.
+func (s *Service) AskAll(cmd *cobra.Command, ask func(context.Context, []*Client) error) error {
+	clients, err := s.newClients()
+	if err != nil {
+		return command.InvalidInput(err)
+	}
+	return askUntilSignal(cmd, clients, func(ctx context.Context) error { return ask(ctx, clients) })
+}
+
+func askUntilSignal(cmd *cobra.Command, clients []*Client, ask func(context.Context) error) error {
 	ctx, stop := command.UntilSignal(cmd.Context())
 	defer stop()
-	return ask(ctx, client)
+	defer func() {
+		for _, c := range clients {
+			c.http.CloseIdleConnections()
+		}
+	}()
+	return ask(ctx)
 }
 
 // GRPC returns the address of the gRPC port as a target of gRPC, and the configuration of TLS: nil without TLS.

@@ -34,10 +34,8 @@ type options struct {
 func Command() *cobra.Command {
 	var opt options
 	cmd := command.New(help, opt.service.Argument, func(cmd *cobra.Command, _ []string) error {
-		return opt.service.Ask(cmd, func(ctx context.Context,
-			client *reach.Client,
-		) error {
-			return opt.run(ctx, cmd, client)
+		return opt.service.AskAll(cmd, func(ctx context.Context, clients []*reach.Client) error {
+			return opt.run(ctx, cmd, clients)
 		})
 	})
 	f := cmd.Flags()
@@ -51,15 +49,15 @@ func Command() *cobra.Command {
 	f.StringVar(&opt.filter.rule, "rule", "", "show only the rule with this full name, as in the column RULE")
 	command.Number(f, &opt.filter.subjects, "limit", 20, 1, maxListed,
 		"most rules, and most subjects of each kind: 1 to 1000")
-	opt.service.AddDebugFlags(f)
+	opt.service.AddReplicaFlags(f)
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	return cmd
 }
 
 // run shows the service: live in a terminal that knows control sequences, else one snapshot.
-func (opt *options) run(ctx context.Context, cmd *cobra.Command, client *reach.Client) error {
+func (opt *options) run(ctx context.Context, cmd *cobra.Command, clients []*reach.Client) error {
 	next := func(ctx context.Context) (*snapshot, error) {
-		s, err := fetch(ctx, client, opt.filter)
+		s, err := fetchAll(ctx, clients, opt.filter)
 		if err == nil {
 			s.sort(opt.sortBy)
 			s.cut(opt.filter.subjects)

@@ -33,12 +33,14 @@ type filter struct {
 
 // snapshot is what the service does at one moment. Its JSON is the output of --json.
 type snapshot struct {
-	Address string             `json:"address"`
-	Window  string             `json:"window"` // of the subjects
-	State   operator.State     `json:"state"`
+	Address string             `json:"address"` // of several replicas: their list.
+	Window  string             `json:"window"`  // of the subjects
+	State   operator.State     `json:"state"`   // of several replicas: of the first that answers.
 	Rates   operator.Rates     `json:"rates"`
 	Denied  []operator.Subject `json:"denied"`
 	Hot     []operator.Subject `json:"hot"`
+	// Replicas has an element for each address, if there are several. Rates and subjects are their sums then.
+	Replicas []replica `json:"replicas,omitempty"`
 }
 
 // fetch asks the service for a snapshot. If the service has no such domain or rule, the error lists some.

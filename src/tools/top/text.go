@@ -11,8 +11,8 @@ import (
 	"ratelimit/src/operator/output"
 )
 
-// stateLine describes the process, its store and its rules.
-func (s *snapshot) stateLine() string {
+// stateText describes the process, its store and its rules.
+func (s *snapshot) stateText() string {
 	st := &s.State
 	parts := []string{readiness(st.Ready), st.Store}
 	if !st.StoreSince.IsZero() {
@@ -27,7 +27,7 @@ func (s *snapshot) stateLine() string {
 		parts = append(parts, output.Plural(st.Replicas, "replica"))
 	}
 	parts = append(parts, "up "+ageText(st.Now.Sub(st.StartedAt)), "version "+st.Version)
-	return output.Printable(s.Address + ": " + strings.Join(parts, "; "))
+	return strings.Join(parts, "; ")
 }
 
 func readiness(ready bool) string {
@@ -113,16 +113,19 @@ func (s *snapshot) ruleLines(cells int) []string {
 		}
 		rows = append(rows, rateCells(r.Rule, r.PerSecond, limit))
 	}
-	return output.Table(cells, slices.Concat(output.Columns("RULE"), rateColumns, output.Columns("LIMIT")), rows)
+	columns, rows := s.withShares(slices.Concat(output.Columns("RULE"), rateColumns, output.Columns("LIMIT")), rows,
+		func(row int) []float64 { return s.Rates.Rules[row].Shares })
+	return output.Table(cells, columns, rows)
 }
 
-func subjectLines(cells int, title, window string, list []operator.Subject) []string {
+func (s *snapshot) subjectLines(cells int, title string, list []operator.Subject) []string {
 	rows := make([][]string, 0, len(list))
 	for _, s := range list {
 		rows = append(rows, []string{s.Subject, rate(s.PerSecond), strconv.FormatUint(s.Hits, 10), s.Rule})
 	}
-	columns := slices.Concat(output.Columns(title+", LAST "+strings.ToUpper(window)), output.Numbers("PER SECOND", "HITS"),
-		output.Columns("RULE"))
+	columns, rows := s.withShares(slices.Concat(output.Columns(title+", LAST "+strings.ToUpper(s.Window)),
+		output.Numbers("PER SECOND", "HITS"), output.Columns("RULE")), rows,
+		func(row int) []float64 { return list[row].Shares })
 	return output.Table(cells, columns, rows)
 }
 
@@ -135,13 +138,17 @@ func (s *snapshot) tables(cells int) (domains, rules, denied, hot []string) {
 		return lines
 	}
 	return s.domainLines(cells), titled(s.ruleLines(cells)),
-		titled(subjectLines(cells, "MOST DENIED", s.Window, s.Denied)),
-		titled(subjectLines(cells, "HOTTEST", s.Window, s.Hot))
+		titled(s.subjectLines(cells, "MOST DENIED", s.Denied)),
+		titled(s.subjectLines(cells, "HOTTEST", s.Hot))
 }
 
-// head returns the lines above the tables.
-func (s *snapshot) head() []string {
-	return slices.Concat([]string{s.stateLine()}, s.quotaLines(), s.problemLines())
+// head returns the lines above the tables. cells is the width of the terminal; 0: no bound.
+func (s *snapshot) head(cells int) []string {
+	if s.Replicas != nil {
+		return s.replicaLines(cells)
+	}
+	first := output.Printable(s.Address + ": " + s.stateText())
+	return slices.Concat([]string{first}, s.quotaLines(), s.problemLines())
 }
 
 // join returns the head and the tables, with empty lines between them. listed is how many rules the tables have.
@@ -159,16 +166,19 @@ func (s *snapshot) join(head []string, listed int, tables ...[]string) (lines []
 // text returns s as --once prints it. cells is the width of the terminal, 0 for no bound.
 func (s *snapshot) text(cells int) string {
 	domains, rules, denied, hot := s.tables(cells)
-	return strings.Join(s.join(s.head(), len(s.Rates.Rules), domains, rules, denied, hot), "\n") + "\n"
+	return strings.Join(s.join(s.head(cells), len(s.Rates.Rules), domains, rules, denied, hot), "\n") + "\n"
 }
 
 // screen returns the lines of a screen. The rules get what the other tables leave. age is that of s, and problem why
 // there is no newer snapshot, or nil.
 func (s *snapshot) screen(width, height int, age time.Duration, problem error) []string {
-	head := s.head()
+	head := s.head(width)
 	if problem != nil {
+		if s.Replicas != nil {
+			head = slices.Insert(head, 0, "no replica answers")
+		}
 		head[0] = "as of " + ageText(age) + " ago: " + head[0]
-		head = slices.Insert(head, 1, problem.Error())
+		head = slices.Insert(head, 1, strings.Split(problem.Error(), "\n")...)
 	}
 	domains, rules, denied, hot := s.tables(width)
 	domains = domains[:min(len(domains), 3+height/10)]

@@ -529,3 +529,57 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 }
+
+// Several replicas have sums, shares, and a line for the one that does not answer.
+func TestSeveral(t *testing.T) {
+	t.Parallel()
+	first, second := example(), example()
+	second.state.StartedAt = second.state.StartedAt.Add(time.Hour)
+	second.state.Components = []operator.Component{{Name: "redis_pool", NotReadyReason: "no answer"}}
+	second.rates.Rules = second.rates.Rules[:1]
+	second.rates.Total = operator.PerSecond{Admitted: 1200, Denied: 2}
+	second.top = map[string][]operator.Subject{operator.TopHot: first.top[operator.TopHot][:1]}
+	addresses := []string{first.start(t), second.start(t), "127.0.0.1:1"}
+	out, err := call(t, strings.Join(addresses, ","))
+	for i, address := range addresses {
+		out = strings.ReplaceAll(out, strings.TrimPrefix(address, "http://"), fmt.Sprint("ADDRESS-", i))
+	}
+	_, out, _ = strings.Cut(out, "\n") // The widths of the first table depend on the ports.
+	got := strings.Split(out, "\n")
+	for i, fields := range []string{
+		"ADDRESS-0 1234 12 3.2 <0.1 2.0M 0 51 ready; redis (answering for 1m); 3 rules",
+		"ADDRESS-1 1200 2.0 0 0 0 0 49 ready; redis (not answering for 1m); 3 rules",
+		"ADDRESS-2 - - - - - - - not in the sums: see below",
+		"ADDRESS-1: redis_pool: no answer",
+		"ADDRESS-2: connection refused",
+	} {
+		if line := strings.Join(strings.Fields(got[min(i, len(got)-1)]), " "); !strings.HasPrefix(line, fields) {
+			t.Errorf("line %d is %s, want %s", i, line, fields)
+		}
+	}
+	want := `
+DOMAIN    ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s
+(all)           2434        14     3.2      <0.1        2.0M         0
+accounts        2400       4.0       0         0           0         0
+shop              69        20       0         0           0         0
+
+RULE            ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s  SHARES %  LIMIT
+accounts.login        2400       4.0       0         0           0         0   50/50/0  3 per 5 minutes
+shop.path_/pay          34        10       0         0           0         0   100/0/0  10 per second
+shop.ip                  0         0       0         0           0         0     0/0/0  100 per minute
+
+MOST DENIED, LAST MINUTE  PER SECOND  HITS  SHARES %  RULE
+path=/pay,user=eve               9.5   570   100/0/0  shop.path_/pay
+
+HOTTEST, LAST MINUTE  PER SECOND   HITS  SHARES %  RULE
+login=alex                  1600  96000   50/50/0  accounts.login
+path=/pay,user=eve            10    600   100/0/0  shop.path_/pay
+`
+	if _, tables, _ := strings.Cut(out, "\n\n"); "\n"+tables != want || err != nil {
+		t.Errorf("%v\n%s\nwant\n%s", err, tables, want)
+	}
+	if out, err := call(t, addresses[0]+",127.0.0.1:1", "--rule", "none"); err == nil ||
+		!strings.Contains(err.Error(), "there is no such rule") || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

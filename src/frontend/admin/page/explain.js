@@ -89,6 +89,7 @@ function descriptorElement(descriptor) {
   else if (descriptor.outcome === "unlimited") parts.push(element("p", { textContent: "The rule has no limit." }));
   else if (descriptor.outcome === "replaced") parts.push(element("p", { textContent: "Other rules of the request replace all rules of this descriptor." }));
   parts.push(...descriptor.charges.map(chargeElement));
+  if (descriptor.reset) parts.push(element("p", {}, "To forget what was counted: ", element("code", { textContent: descriptor.reset })));
   const search = [...descriptor.steps.map(stepElement), ...triedElements(descriptor)];
   if (search.length > 0) {
     parts.push(element("details", { open: descriptor.outcome === "unmatched" },
