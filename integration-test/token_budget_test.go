@@ -139,28 +139,41 @@ func TestTokenBudgetAndConcurrency(t *testing.T) {
 	r.used(t, "alex", 4*exampleNumber(t, tokenBudgetDir+"/envoy.yaml", "number"))
 }
 
-// The pages of the recipes show both files as they are, without the path of the schema, which is another one where a
-// reader puts them.
+// The pages of the recipes show the rule file as it is, without the path of the schema, which is another one where a
+// reader puts it, and parts of Envoy's configuration, with less indentation, which lead to the file.
 func TestHoldsPages(t *testing.T) {
 	for page, dir := range map[string]string{
 		tokenBudgetPage:               "examples/token-budget",
 		"docs/recipes/concurrency.md": "examples/concurrency",
 	} {
-		for pattern, block := range map[string]string{"rules/*.yaml": "yaml", "envoy.yaml": "yml"} {
-			files, err := filepath.Glob(filepath.Join(repository, dir, pattern))
-			if err != nil || len(files) != 1 {
-				t.Fatalf("%s in %s: %v, %v, want one file", pattern, dir, files, err)
-			}
-			name, err := filepath.Rel(repository, files[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			text := regexp.MustCompile(`^# yaml-language-server: .*\n`).ReplaceAllString(read(t, name), "")
-			if !strings.Contains(read(t, page), "```"+block+"\n"+text+"```") {
-				t.Errorf("%s does not show %s as it is", page, name)
+		files, err := filepath.Glob(filepath.Join(repository, dir, "rules/*.yaml"))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("%s: %v, %v, want one rule file", dir, files, err)
+		}
+		name, err := filepath.Rel(repository, files[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := regexp.MustCompile(`^# yaml-language-server: .*\n`).ReplaceAllString(read(t, name), "")
+		if !strings.Contains(read(t, page), "```yaml\n"+text+"```") {
+			t.Errorf("%s does not show %s as it is", page, name)
+		}
+		_, section, _ := strings.Cut(read(t, page), "\n## Envoy\n")
+		section, _, _ = strings.Cut(section, "\n## ")
+		parts := regexp.MustCompile("(?s)```yml\n(.*?)```").FindAllStringSubmatch(section, -1)
+		for _, part := range parts {
+			if !strings.Contains(withoutIndent(read(t, dir+"/envoy.yaml")), withoutIndent(part[1])) {
+				t.Errorf("%s/envoy.yaml has no such part:\n%s", dir, part[1])
 			}
 		}
+		if len(parts) < 3 || !strings.Contains(section, "("+"../../"+dir+"/envoy.yaml)") {
+			t.Errorf("%s has %d parts of envoy.yaml, or no link to it", page, len(parts))
+		}
 	}
+}
+
+func withoutIndent(text string) string {
+	return regexp.MustCompile(`(?m)^ +`).ReplaceAllString(text, "")
 }
 
 // model is the backend of the recipe. It answers with a random number of tokens, and keeps a record of its own.

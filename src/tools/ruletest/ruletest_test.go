@@ -166,9 +166,9 @@ func TestRequestsAreThoseOfJSON(t *testing.T) {
 	}
 }
 
-// docs/tools.md has the keys of the files.
+// docs/tools-reference.md has the keys of the files.
 func TestKeysAreDocumented(t *testing.T) {
-	data, err := os.ReadFile("../../../docs/tools.md")
+	data, err := os.ReadFile("../../../docs/tools-reference.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ tests: [{name: a, x: 1, steps: [{ask: "d: user=1", x: 1, statuses: [{code: OK, x
 	for _, m := range known {
 		for name := range strings.SplitSeq(m[1], ", ") {
 			if !strings.Contains(keys, "`"+name+"`") {
-				t.Errorf("docs/tools.md does not have the key %s", name)
+				t.Errorf("docs/tools-reference.md does not have the key %s", name)
 			}
 		}
 	}
