@@ -154,25 +154,6 @@ func (c *Charge) RuleName() string {
 	return strings.TrimPrefix(strings.TrimPrefix(c.Rule.FullName, c.Rule.Domain), ".")
 }
 
-// OverReasons returns why the limit is exceeded: "count" if the amount does not fit, "interval" if
-// the minimum interval has not passed. The result is empty if the hit passed, but never nil.
-func (c *Charge) OverReasons() []string {
-	v := c.Verdict
-	fits, interval := v.Before+c.RequestedAmount <= c.Algorithm.Capacity(), v.WithinMinInterval
-	count := v.Over && (!fits || !interval)
-	if !c.HasCounterVerdict() {
-		count, interval = v.RetryAfter == algorithm.Never, false
-	}
-	reasons := []string{}
-	if count {
-		reasons = append(reasons, "count")
-	}
-	if interval {
-		reasons = append(reasons, "interval")
-	}
-	return reasons
-}
-
 // HasCounterVerdict reports whether the verdict comes from a counter. It is false if the store did not
 // answer and the rule then allows or denies.
 func (c *Charge) HasCounterVerdict() bool {

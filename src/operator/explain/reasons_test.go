@@ -1,4 +1,4 @@
-package limiter_test
+package explain
 
 import (
 	"slices"
@@ -9,7 +9,7 @@ import (
 	"ratelimit/src/limiter"
 )
 
-func TestReasons(t *testing.T) {
+func TestOverReasons(t *testing.T) {
 	for _, tt := range []struct {
 		v      backend.Verdict
 		amount uint64
@@ -45,7 +45,7 @@ func TestReasons(t *testing.T) {
 		},
 	} {
 		c := limiter.Charge{Verdict: &tt.v, RequestedAmount: tt.amount, Algorithm: &algorithm.Limit{Max: 10}}
-		if got := c.OverReasons(); !slices.Equal(got, tt.want) {
+		if got := OverReasons(&c); !slices.Equal(got, tt.want) {
 			t.Errorf("%+v: %q, want %q", tt, got, tt.want)
 		}
 	}
