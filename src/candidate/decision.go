@@ -26,8 +26,8 @@ type nextDomain struct {
 	isSame bool          // All requests to the domain get the same answer.
 }
 
-func newComparison(live *rules.Set, r Rules, keys *rules.KeyFormat, sampled uint64) *comparison {
-	c := &comparison{Rules: r, live: live, relation: rules.NewRelation(live, r.Set, keys), sampled: sampled}
+func newComparison(live *rules.Set, r Rules, sampled uint64) *comparison {
+	c := &comparison{Rules: r, live: live, relation: rules.NewRelation(live, r.Set), sampled: sampled}
 	c.domains = make([]nextDomain, live.DomainSlots())
 	for _, d := range live.Domains() {
 		if next := r.Set.Domain([]byte(d.Name)); next != nil {
@@ -75,7 +75,7 @@ const (
 )
 
 // marker ends the key of a counter of a candidate limit whose key without it is that of a live limit. No key of a live
-// limit ends so: keys end with "_", or with digits in divvy's form.
+// limit ends so: keys end with "_", or with what a rules.PeerKey has behind the value.
 const marker = "|candidate"
 
 // decisionIn returns the decision that goes with a, in stateUnused.
@@ -237,7 +237,7 @@ func (j *Judge) hasLiveLimit(d *decision, c *limiter.Charge, entries []rules.Ent
 		if r.Unlimited || r.Limit.Window() != window {
 			continue
 		}
-		d.keys, _ = j.keyFormat.AppendKey(d.keys[:end], live, r, entries)
+		d.keys, _ = j.KeyFormat().AppendKey(d.keys[:end], live, r, entries)
 		if bytes.Equal(d.keys[end:], c.CounterKey) {
 			return true
 		}

@@ -39,7 +39,7 @@ func (s *service) use(next string) {
 // ask sends a request with a descriptor key=value for each word.
 func (s *service) ask(words string) {
 	s.tb.Helper()
-	req := &limiter.Request{Domain: []byte("d"), Protocol: limiter.ProtocolGRPC}
+	req := &limiter.Request{Domain: []byte("d"), Protocol: "grpc"}
 	for word := range strings.FieldsSeq(words) {
 		key, value, _ := strings.Cut(word, "=")
 		d := limiter.Descriptor{Entries: []rules.Entry{{Key: []byte(key), Value: []byte(value)}}}

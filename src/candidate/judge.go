@@ -63,11 +63,10 @@ type Config struct {
 type Judge struct {
 	*limiter.Limiter // decides by the live rules
 
-	cfg       Config
-	keyFormat rules.KeyFormat
-	beside    *limiter.Limiter           // finds and charges by the candidate rules, and records nothing
-	inForce   atomic.Pointer[comparison] // nil without candidate or live rules
-	times     totalTimes                 // what live and candidate rules cost while there are candidate rules
+	cfg     Config
+	beside  *limiter.Limiter           // finds and charges by the candidate rules, and records nothing
+	inForce atomic.Pointer[comparison] // nil without candidate or live rules
+	times   totalTimes                 // what live and candidate rules cost while there are candidate rules
 
 	mu          sync.Mutex // held while inForce is replaced; guards the fields below
 	rules       Rules
@@ -78,7 +77,7 @@ type Judge struct {
 
 // New returns a Judge without rules.
 func New(cfg Config) *Judge {
-	j := &Judge{Limiter: limiter.New(cfg.Limiter), cfg: cfg, keyFormat: cfg.Limiter.KeyFormat()}
+	j := &Judge{Limiter: limiter.New(cfg.Limiter), cfg: cfg}
 	cfg.Limiter.Recorders = nil
 	j.beside = limiter.New(cfg.Limiter)
 	return j
@@ -120,7 +119,7 @@ func (j *Judge) compare() {
 		j.inForce.Store(nil)
 		return
 	}
-	j.inForce.Store(newComparison(live, j.rules, &j.keyFormat, largestSampled(j.sampleStep)))
+	j.inForce.Store(newComparison(live, j.rules, largestSampled(j.sampleStep)))
 }
 
 // Check decides req as Limiter.Check does, and judges the candidate rules.

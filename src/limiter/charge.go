@@ -137,7 +137,7 @@ func (l *Limiter) addCharge(req *Request, a *Answer, i int, charge Charge) *back
 		hit.Fallback = c.Rule.Fallback
 		c.NotEnforced = c.Rule.Enforcement != nil && !c.Rule.IsEnforced(a.Domain, d.Entries, &b.search)
 		hit.SharesKey, hit.NoVeto = c.Rule.ChargedWithOthers, c.InShadowMode()
-		hit.StoresRemaining = l.keyFormat.WritesDivvyKey(c.Rule)
+		hit.StoresRemaining = c.Rule.PeerKey != nil
 	}
 	if l.cfg.ChargeAllOrNothing {
 		hit.Atomic = c.Op == algorithm.Charge

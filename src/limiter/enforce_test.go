@@ -96,9 +96,6 @@ func TestEnforcePercent(t *testing.T) {
 			"user=user-0", "ok: ok 0/1", "user=user-0", "ok: ok 0/1",
 			"user=user-5", "ok: ok 0/1", "user=user-5", "over: over 0/1", "x=y", "over: over 0/0",
 		}},
-		{"keys of divvy", enforceList, limiter.Config{UseDivvyKeys: true}, []string{
-			"user=user-0:2", "ok: ok 0/1", "user=user-5:2", "over: over 0/1",
-		}},
 	} {
 		l := start(t, tt.cfg)
 		l.UseRules(load(t, tt.rules))

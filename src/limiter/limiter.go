@@ -30,9 +30,8 @@ type Config struct {
 	Recorders []Recorder      // count each decision, in order.
 
 	// These fields say how keys are written; see rules.KeyFormat. By default keys are those of envoyproxy/ratelimit.
-	KeyPrefix    string // the first part of every key in the store.
-	EscapeKeys   bool   // true if different descriptors never share a counter.
-	UseDivvyKeys bool   // true if ordered lists have the keys of Button's divvy.
+	KeyPrefix  string // the first part of every key in the store.
+	EscapeKeys bool   // true if different descriptors never share a counter.
 
 	ShadowMode bool // true if every request is allowed. The statuses still say which limits are exceeded.
 	QuotaMode  bool // true if every descriptor is treated as if its rule were in quota mode.
@@ -41,11 +40,6 @@ type Config struct {
 	// MaxDescriptors is how many descriptors a request may have. Defaults to the constant MaxDescriptors, which is also
 	// the largest value.
 	MaxDescriptors int
-}
-
-// KeyFormat returns how the keys of counters are written.
-func (cfg *Config) KeyFormat() rules.KeyFormat {
-	return rules.KeyFormat{Prefix: cfg.KeyPrefix, EscapeKeys: cfg.EscapeKeys, UseDivvyKeys: cfg.UseDivvyKeys}
 }
 
 // Limiter decides requests. It is safe for concurrent use.
@@ -60,7 +54,7 @@ func New(cfg Config) *Limiter {
 	if cfg.MaxDescriptors <= 0 || cfg.MaxDescriptors > MaxDescriptors {
 		cfg.MaxDescriptors = MaxDescriptors
 	}
-	return &Limiter{cfg: cfg, keyFormat: cfg.KeyFormat()}
+	return &Limiter{cfg: cfg, keyFormat: rules.KeyFormat{Prefix: cfg.KeyPrefix, EscapeKeys: cfg.EscapeKeys}}
 }
 
 // KeyFormat returns how the keys of counters are written.

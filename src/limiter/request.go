@@ -12,25 +12,6 @@ import (
 // MaxDescriptors is the most descriptors of a request. Envoy sends a handful.
 const MaxDescriptors = 1000
 
-// Protocol is the protocol that a request came with.
-type Protocol uint8
-
-// The zero value is for requests that came with none of these, such as those of simulations.
-const (
-	ProtocolUnknown Protocol = iota
-	ProtocolGRPC
-	ProtocolJSON
-	ProtocolDivvy
-	ProtocolRESP
-	ProtocolRLQS // ProtocolRLQS is for requests that a proxy decided by a quota, and reported. No Request has it.
-	protocolCount
-)
-
-var protocolNames = [protocolCount]string{"", "grpc", "json", "divvy", "resp", "rlqs"}
-
-// String returns the protocol in lower case, such as "grpc". ProtocolUnknown is empty.
-func (p Protocol) String() string { return protocolNames[p] }
-
 // Request asks whether a caller may use what its descriptors name. Its bytes belong to the
 // caller of Check; the limiter keeps none of them.
 type Request struct {
@@ -45,7 +26,8 @@ type Request struct {
 	// It is a GCRA with an Emission. Domain and the value of the first entry of a descriptor name its counter.
 	CallerLimit *algorithm.Limit
 	Now         time.Time // when the store decides the request. The zero time means the store's own clock.
-	Protocol    Protocol  // for Recorders; it has no effect on the decision.
+	// Protocol is that of the front end, such as "grpc". It is for Recorders, and has no effect on the decision.
+	Protocol string
 }
 
 // Descriptor is one question of a request: may units pass that match these entries?

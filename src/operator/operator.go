@@ -154,7 +154,7 @@ func (f *Figures) Denials(after uint64, limit int) (list []Denial) {
 	}
 	for _, d := range f.denials.After(after, limit) {
 		list = append(list, Denial{
-			ID: d.ID, At: d.At, Protocol: d.Protocol.String(), Domain: d.Domain, Rule: d.Rule, Subject: d.Descriptor,
+			ID: d.ID, At: d.At, Protocol: d.Protocol, Domain: d.Domain, Rule: d.Rule, Subject: d.Descriptor,
 			Counter: d.Counter, RetryAfterSeconds: RetrySeconds(d.RetryAfter), Skipped: d.SkippedDenials,
 		})
 	}

@@ -65,7 +65,7 @@ func (o *Observer) RecordUsage(u *quota.Usage) {
 		now := time.Now()
 		o.sampler.AddMany(now, u.Denied, func() denials.Denial {
 			d := denials.Denial{
-				Protocol: limiter.ProtocolRLQS, Domain: callertext.Name(string(u.Domain)),
+				Protocol: "rlqs", Domain: callertext.Name(string(u.Domain)),
 				Descriptor: callertext.Descriptor(u.Entries),
 			}
 			if i := slices.IndexFunc(u.Target.Hits, func(h backend.Hit) bool { return !h.NoVeto }); i >= 0 {

@@ -5,7 +5,6 @@ import (
 	"iter"
 	"strconv"
 	"strings"
-	"time"
 
 	"ratelimit/src/algorithm"
 )
@@ -36,16 +35,23 @@ type KeyFormat struct {
 	//	<key>_<key of the rule>:values_from:<file>_          share_threshold beside values_from
 	//	<key>_:<network>_                                    count_by_prefix
 	EscapeKeys bool
-	// UseDivvyKeys writes the keys of limits that Button's divvy supports as divvy does, without prefix and escapes: those
-	// of first-hit windows in ordered lists. A canary then shares the counter of a rule that differs only in shadow_mode.
-	//
-	//	divvy:<key>=<pattern> <key>=<pattern>:<value>:<requests>:<seconds>
-	UseDivvyKeys bool
 }
 
-// WritesDivvyKey reports whether AppendKey writes r's keys as divvy does.
-func (k *KeyFormat) WritesDivvyKey(r *Rule) bool {
-	return k.UseDivvyKeys && r != nil && r.divvyKey != nil
+// PeerKey is the key of a limit of an ordered list in the form of another program that counts in the same store: Start,
+// the request's value, and End. It has no prefix, domain or escapes, the whole key is its tag, and its counter holds
+// what remains, see backend.Hit.StoresRemaining. All limits with the same key share its counter.
+type PeerKey struct {
+	Start, End string
+	PerKeys    []string // names the entry whose value is in the key; at most one
+}
+
+// appendKey appends the key for a request's entries to dst.
+func (p *PeerKey) appendKey(dst []byte, entries []Entry) []byte {
+	dst = append(dst, p.Start...)
+	for _, key := range p.PerKeys {
+		dst = append(dst, lastValueOfKey(entries, key)...)
+	}
+	return append(dst, p.End...)
 }
 
 // AppendKey appends the key of the counter of r for a request's entries in d. It also returns the length in bytes of
@@ -56,8 +62,10 @@ func (k *KeyFormat) WritesDivvyKey(r *Rule) bool {
 // its level. r is nil for a limit that came with the request.
 func (k *KeyFormat) AppendKey(dst []byte, d *Domain, r *Rule, entries []Entry) (key []byte, tag int) {
 	switch {
-	case k.WritesDivvyKey(r):
-		return r.divvyKey.appendKey(dst, len(dst), entries)
+	case r != nil && r.PeerKey != nil:
+		start := len(dst)
+		dst = r.PeerKey.appendKey(dst, entries)
+		return dst, len(dst) - start
 	case r != nil && r.listKey != nil:
 		return r.listKey.appendKey(k.appendDomain(dst, d, true), len(dst), entries)
 	case r != nil && r.Words != nil:
@@ -179,8 +187,8 @@ func (k *KeyFormat) appendDomain(dst []byte, d *Domain, escape bool) []byte {
 }
 
 // SetListKeys gives the limits of the rules of an ordered list the formats of their keys. No two limits get the same
-// key: of equal limits, the later ones get a number.
-func SetListKeys(matches []*Match) {
+// key: of equal limits, the later ones get a number. peerKey returns the PeerKey of a limit; nil if it has none.
+func SetListKeys(matches []*Match, peerKey func(*Rule) *PeerKey) {
 	seen := make(map[string]int)
 	for _, m := range matches {
 		for _, limit := range m.Limits {
@@ -189,7 +197,10 @@ func SetListKeys(matches []*Match) {
 			if seen[text]++; seen[text] > 1 {
 				k.limitPart += "twin:" + strconv.Itoa(seen[text]) + "_"
 			}
-			limit.listKey, limit.divvyKey = k, newDivvyKeyFormat(limit)
+			limit.listKey = k
+			if peerKey != nil {
+				limit.PeerKey = peerKey(limit)
+			}
 		}
 	}
 }
@@ -197,11 +208,10 @@ func SetListKeys(matches []*Match) {
 // listKeyFormat has the constant parts of the keys of a limit in an ordered list. A rule that is moved or renamed keeps
 // its counters; a rule whose match, per or limit changes starts new ones.
 type listKeyFormat struct {
-	matchPart   string   // tells the rule's match.
-	perKeys     []string // names the entries whose values are in the key.
-	perLabels   []string // the perKeys, each escaped and with "_" appended
-	limitPart   string   // tells the limit, with a number if an earlier limit would have the same key.
-	inDivvyForm bool     // the key is in divvy's form, without labels and escapes
+	matchPart string   // tells the rule's match.
+	perKeys   []string // names the entries whose values are in the key.
+	perLabels []string // the perKeys, each escaped and with "_" appended
+	limitPart string   // tells the limit, with a number if an earlier limit would have the same key.
 }
 
 func newListKeyFormat(r *Rule) *listKeyFormat {
@@ -235,42 +245,20 @@ func newListKeyFormat(r *Rule) *listKeyFormat {
 	return k
 }
 
-// newDivvyKeyFormat returns the key of a limit in divvy's form; nil if divvy does not support such a limit.
-func newDivvyKeyFormat(r *Rule) *listKeyFormat {
-	lim, perKeys := &r.Limit, r.ListSettings.PerKeys
-	if lim.Kind != algorithm.FirstHitWindow || lim.Max == 0 || lim.Period%time.Second != 0 || lim.CountBlocked ||
-		lim.Hold > 0 || len(perKeys) > 1 {
-		return nil
-	}
-	limitPart := fmt.Sprintf(":%d:%d", lim.Max, lim.Period/time.Second)
-	return &listKeyFormat{
-		matchPart: "divvy:" + r.DivvyOperation() + ":", perKeys: perKeys, limitPart: limitPart,
-		inDivvyForm: true,
-	}
-}
-
 // constantText joins the constant parts. Two limits with the same text would share their counters.
 func (l *listKeyFormat) constantText() string {
 	return l.matchPart + strings.Join(l.perLabels, "") + l.limitPart
 }
 
 // appendKey appends the key to dst, which has the start of the key from dst[start]. It returns the length of the tag:
-// the key without its limitPart, or the whole key in divvy's form.
+// the key without its limitPart.
 func (l *listKeyFormat) appendKey(dst []byte, start int, entries []Entry) (key []byte, tag int) {
 	dst = append(dst, l.matchPart...)
 	for i, key := range l.perKeys {
-		value := lastValueOfKey(entries, key)
-		if l.inDivvyForm {
-			dst = append(dst, value...)
-		} else {
-			dst = append(appendEscaped(append(dst, l.perLabels[i]...), value), '_')
-		}
+		dst = append(appendEscaped(append(dst, l.perLabels[i]...), lastValueOfKey(entries, key)), '_')
 	}
 	tag = len(dst) - start
-	if dst = append(dst, l.limitPart...); l.inDivvyForm {
-		tag = len(dst) - start
-	}
-	return dst, tag
+	return append(dst, l.limitPart...), tag
 }
 
 // lastValueOfKey returns the value of the last entry with the key; nil if no entry has it.

@@ -98,16 +98,10 @@ func (k *KeyFormat) listKeyPrefixes(set *Set, d *Domain, entries []Entry) (prefi
 		if r.Domain != d.Name || r.ListSettings == nil || r.Unlimited || !r.ListSettings.canCountBy(entries) {
 			continue
 		}
-		format, text := r.listKey, []byte(nil)
-		if k.WritesDivvyKey(r) {
-			format = r.divvyKey
-		} else if format != nil {
-			text = k.appendDomain(nil, d, true)
-		}
-		if format == nil {
-			continue
-		}
-		if text, err = format.appendKeyPrefix(text, entries); err != nil {
+		var text []byte
+		if r.PeerKey != nil { // The rule counts by the last entry alone.
+			text = append([]byte(r.PeerKey.Start), entries[len(entries)-1].Value...)
+		} else if text, err = r.listKey.appendKeyPrefix(k.appendDomain(nil, d, true), entries); err != nil {
 			return nil, fmt.Errorf("rule %s: %w", r.FullName, err)
 		}
 		prefixes = append(prefixes, backend.KeyPrefix{Text: text})
@@ -150,12 +144,8 @@ func (l *listKeyFormat) appendKeyPrefix(dst []byte, entries []Entry) ([]byte, er
 	last := entries[len(entries)-1]
 	dst = append(dst, l.matchPart...)
 	for i, key := range l.perKeys {
-		if !l.inDivvyForm {
-			dst = append(dst, l.perLabels[i]...)
-		}
+		dst = append(dst, l.perLabels[i]...)
 		switch value := lastValueOfKey(entries, key); {
-		case key == string(last.Key) && l.inDivvyForm:
-			return append(dst, last.Value...), nil
 		case key == string(last.Key):
 			return appendEscaped(dst, last.Value), nil
 		case value == nil:

@@ -8,6 +8,7 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
+	"ratelimit/src/rules/divvyrules"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -45,12 +46,11 @@ func TestKeyPrefixes(t *testing.T) {
 	for i, text := range strings.Split(prefixRules, "---\n") {
 		files = append(files, filerules.File{Name: fmt.Sprintf("%d.yaml", i), Data: []byte(text)})
 	}
-	set, _, err := filerules.Load(files, compile.Options{})
+	set, _, err := filerules.Load(files, compile.Options{PeerKey: divvyrules.PeerKey})
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, escaped, divvy := rules.KeyFormat{Prefix: "p:"}, rules.KeyFormat{Prefix: "p:", EscapeKeys: true},
-		rules.KeyFormat{UseDivvyKeys: true}
+	plain, escaped := rules.KeyFormat{Prefix: "p:"}, rules.KeyFormat{Prefix: "p:", EscapeKeys: true}
 	for _, tt := range []struct {
 		format              *rules.KeyFormat
 		domain, entries     string
@@ -84,7 +84,7 @@ func TestKeyPrefixes(t *testing.T) {
 			&plain, "my_limits", "user=,alex=", "{p:my%5Flimits_user_alex_} p:my%5Flimits_user_alex_ {p:my%5Flimits_user_}alex_",
 			"user=,alex=trade", "user=eve,trade=",
 		},
-		{&divvy, "list", "op=x,actor=me", "divvy:op=x:me", "op=x,actor=me op=x,actor=men", "op=x,actor=you"},
+		{&plain, "list", "op=x,actor=me", "divvy:op=x:me", "op=x,actor=me op=x,actor=men", "op=x,actor=you"},
 	} {
 		d := set.Domain([]byte(tt.domain))
 		prefixes, err := tt.format.KeyPrefixes(set, d, parseEntries(tt.entries))

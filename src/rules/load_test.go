@@ -206,7 +206,7 @@ func describe(r *rules.Rule) string {
 		s += ", detailed"
 	}
 	if l := r.ListSettings; l != nil {
-		s += fmt.Sprintf(", match {%s}", r.DivvyOperation())
+		s += fmt.Sprintf(", match {%s}", r.MatchText())
 		if l.PerKeys != nil {
 			s += fmt.Sprintf(" per %s", strings.Join(l.PerKeys, "+"))
 		}

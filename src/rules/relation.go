@@ -21,8 +21,8 @@ type Relation struct {
 	countsAll, liveCountsAll []bool
 }
 
-// NewRelation compares two Sets whose keys k writes.
-func NewRelation(live, candidate *Set, k *KeyFormat) *Relation {
+// NewRelation compares two Sets.
+func NewRelation(live, candidate *Set) *Relation {
 	r := &Relation{
 		sameDomains: make([]bool, candidate.DomainSlots()), sameRules: make([]*Rule, candidate.RuleSlots()),
 		sharesCounters: make([]bool, candidate.RuleSlots()),
@@ -32,7 +32,7 @@ func NewRelation(live, candidate *Set, k *KeyFormat) *Relation {
 	for _, d := range live.domains {
 		replaced := d.allReplacedNames()
 		for _, rule := range d.rules {
-			if c, ok := counterSetOf(rule, k); ok {
+			if c, ok := counterSetOf(rule); ok {
 				counters[c] = true
 			}
 			r.liveCountsAll[rule.Index] = rule.countsAllHits(&replaced)
@@ -42,14 +42,14 @@ func NewRelation(live, candidate *Set, k *KeyFormat) *Relation {
 	for _, d := range candidate.domains {
 		replaced := d.allReplacedNames()
 		for _, rule := range d.rules {
-			if c, ok := counterSetOf(rule, k); ok {
+			if c, ok := counterSetOf(rule); ok {
 				r.sharesCounters[rule.Index] = counters[c]
 			}
 			r.countsAll[rule.Index] = rule.countsAllHits(&replaced)
 		}
 		if other := live.Domain([]byte(d.Name)); other != nil {
 			if r.sameDomains[d.Index] = content.isEqual(other, d); !r.sameDomains[d.Index] {
-				r.pairListRules(other, d, k, &content)
+				r.pairListRules(other, d, &content)
 				r.pairExactRules(other, d, &content)
 			}
 		}
@@ -67,7 +67,7 @@ func (d *Domain) allReplacedNames() (names ReplacedNames) {
 
 // pairListRules pairs the rules of two ordered lists before the first difference: both lists send them the same
 // requests.
-func (r *Relation) pairListRules(live, candidate *Domain, k *KeyFormat, content *contentComparer) {
+func (r *Relation) pairListRules(live, candidate *Domain, content *contentComparer) {
 	if live.HasReplacingRules || candidate.HasReplacingRules {
 		return
 	}
@@ -77,7 +77,7 @@ func (r *Relation) pairListRules(live, candidate *Domain, k *KeyFormat, content 
 			return
 		}
 		for j, limit := range is.Limits {
-			if !k.WritesDivvyKey(limit) { // A later rule may share a counter of divvy's form.
+			if limit.PeerKey == nil { // A later rule may have the same one.
 				r.sameRules[limit.Index] = was.Limits[j]
 			}
 		}
@@ -128,12 +128,12 @@ type counterSet struct {
 }
 
 // counterSetOf returns the counterSet of r. ok is false if r has none: a request tells whether it shares a counter.
-func counterSetOf(r *Rule, k *KeyFormat) (c counterSet, ok bool) {
+func counterSetOf(r *Rule) (c counterSet, ok bool) {
 	switch {
 	case r.Unlimited:
 		return c, false
-	case k.WritesDivvyKey(r): // Such keys do not have the domain.
-		return counterSet{"", r.divvyKey.constantText(), r.Limit.Window()}, true
+	case r.PeerKey != nil: // Such keys do not have the domain.
+		return counterSet{"", r.PeerKey.Start + r.PeerKey.End, r.Limit.Window()}, true
 	case r.ListSettings != nil:
 		return counterSet{r.Domain, r.listKey.constantText(), r.Limit.Window()}, true
 	case !r.hasDerivedValue: // Each value has a counter.

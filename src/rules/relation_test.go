@@ -129,7 +129,7 @@ func TestRelation(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			live, candidate := loadText(t, tt.live), loadText(t, tt.candidate)
-			r := rules.NewRelation(live, candidate, &rules.KeyFormat{})
+			r := rules.NewRelation(live, candidate)
 			var entries []rules.Entry
 			for pair := range strings.SplitSeq(tt.ask, ",") {
 				key, value, _ := strings.Cut(pair, "=")
@@ -167,7 +167,7 @@ func TestSameDomains(t *testing.T) {
 		"[1, {b: c}]}, rate_limit: {unit: day, requests_per_unit: 3}}\n"
 	same := func(candidate string) bool {
 		live, next := loadText(t, text), loadText(t, candidate)
-		return rules.NewRelation(live, next, &rules.KeyFormat{}).IsSameDomain(next.Domain([]byte("d")))
+		return rules.NewRelation(live, next).IsSameDomain(next.Domain([]byte("d")))
 	}
 	if !same(text) || !same("# a comment\n\n"+text) {
 		t.Error("the same domain differs")

@@ -91,10 +91,9 @@ type Rule struct {
 	// ChargedWithOthers is set if some Match has this rule together with others. Such limits can have the same key and
 	// different windows, so stores must tell their counters apart, and must keep them on one server.
 	ChargedWithOthers bool
+	PeerKey           *PeerKey // writes the keys of the counters instead of a KeyFormat; nil in most cases
 
-	// In an ordered list, listKey and divvyKey write the keys of the counters. divvyKey is nil if divvy does not support
-	// such a limit.
-	listKey, divvyKey *listKeyFormat
+	listKey *listKeyFormat // nil outside ordered lists
 }
 
 // ListSettings are the settings that only rules of an ordered list have.

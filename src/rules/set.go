@@ -107,9 +107,9 @@ const (
 
 // Domain holds the rules of one domain.
 type Domain struct {
-	Index         int // the domain's own number in its Set, below Set.DomainSlots
-	Name          string
-	FromDivvyFile bool // the domain comes from a rule file of divvy
+	Index  int // the domain's own number in its Set, below Set.DomainSlots
+	Name   string
+	Origin string // the program whose rule files the domain comes from; empty for this service's own
 	// Fallback decides limits that come with requests when the store does not answer.
 	Fallback backend.Fallback
 

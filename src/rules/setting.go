@@ -242,7 +242,7 @@ func (r *Rule) String() string {
 		s += ", on_reject: none"
 	}
 	if l := r.ListSettings; l != nil {
-		s += fmt.Sprintf(", match: {%s}", r.DivvyOperation())
+		s += fmt.Sprintf(", match: {%s}", r.MatchText())
 		if len(l.PerKeys) > 0 {
 			s += fmt.Sprintf(", per: [%s]", strings.Join(l.PerKeys, ", "))
 		}
@@ -250,9 +250,9 @@ func (r *Rule) String() string {
 	return s
 }
 
-// DivvyOperation returns the match of a rule of an ordered list, sorted by key, in divvy's form: "ip=* method=GET". It
-// is empty for other rules and for a rule that matches everything.
-func (r *Rule) DivvyOperation() string {
+// MatchText returns the match of a rule of an ordered list, sorted by key: "ip=* method=GET". It is empty for other
+// rules and for a rule that matches everything.
+func (r *Rule) MatchText() string {
 	if r.ListSettings == nil {
 		return ""
 	}

@@ -234,7 +234,7 @@ func (c *candidateSource) report(limit int) (v operator.Candidate, ok bool) {
 		}
 		for _, e := range d.Examples(r, limit) {
 			v.Examples = append(v.Examples, operator.CandidateExample{
-				ID: e.ID, At: e.At, Result: r.String(), Protocol: e.Protocol.String(), Domain: e.Domain, Rule: e.Rule,
+				ID: e.ID, At: e.At, Result: r.String(), Protocol: e.Protocol, Domain: e.Domain, Rule: e.Rule,
 				Subject: e.Descriptor, RetryAfterSeconds: operator.RetrySeconds(e.RetryAfter),
 			})
 		}

@@ -10,6 +10,7 @@ import (
 	"ratelimit/src/frontend/divvy"
 	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/divvyrules"
 	"ratelimit/src/service/ports"
 )
 
@@ -77,7 +78,8 @@ func (s *Service) hitsRecorder() func(n int, took time.Duration) {
 
 // openIfNeeded lets serve open the port if set has rules of divvy.
 func (d *divvyPort) openIfNeeded(set *rules.Set) {
-	if d.server == nil || !slices.ContainsFunc(set.Domains(), func(d *rules.Domain) bool { return d.FromDivvyFile }) {
+	isDivvy := func(d *rules.Domain) bool { return d.Origin == divvyrules.Origin }
+	if d.server == nil || !slices.ContainsFunc(set.Domains(), isDivvy) {
 		return
 	}
 	select {

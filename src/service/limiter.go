@@ -33,7 +33,6 @@ func newLimiter(s *foundation, store *store.Store, differences *candidate.Tracke
 			Recorders:          recorders,
 			KeyPrefix:          s.Settings.CacheKeyPrefix,
 			EscapeKeys:         s.Settings.CacheKeyFormat == "v2",
-			UseDivvyKeys:       s.Settings.Divvy.KeyFormat == "upstream",
 			ShadowMode:         s.Settings.ShadowMode,
 			QuotaMode:          s.Settings.QuotaMode,
 			ChargeAllOrNothing: s.Settings.StopIncrementWhenOver,

@@ -16,6 +16,7 @@ import (
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
+	"ratelimit/src/rules/divvyrules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/reload"
 	"ratelimit/src/rules/xdsrules"
@@ -109,12 +110,16 @@ func (f *foundation) reloadConfig(onLoad func(reload.Result)) reload.Config {
 }
 
 func (f *foundation) ruleOptions() compile.Options {
-	return compile.Options{
+	opt := compile.Options{
 		MergeDomains:        f.Settings.MergeDomainConfig,
 		ChargesAllOrNothing: f.Settings.StopIncrementWhenOver,
 		Store:               store.Limits(f.Settings.BackendType),
 		Fallback:            store.DefaultFallback(f.Settings),
 	}
+	if f.Settings.Divvy.KeyFormat == "upstream" {
+		opt.PeerKey = divvyrules.PeerKey
+	}
+	return opt
 }
 
 // fileConfig returns the configuration of rules in the files of a directory.

@@ -44,6 +44,12 @@ func ReadDivvy(env Environment) (*Settings, []string, error) {
 	return s, append(ownWarnings, warnings...), errors.Join(ownErr, err)
 }
 
+// DivvyAddr returns the port of a `ratelimit divvy` that was started with env.
+func DivvyAddr(env Environment) (host string, port int) {
+	s, _, _ := ReadDivvy(env) // It has not started if the settings are wrong.
+	return s.Divvy.Host, s.Divvy.Port
+}
+
 // derive sets the fields that depend on several variables.
 func (d *DivvyVariables) derive(r *reader) {
 	if r.isSet("REDIS_URL") && (r.isSet("REDIS_HOST") || r.isSet("REDIS_PORT")) {

@@ -80,7 +80,7 @@ func commands(out, errOut io.Writer) *cobra.Command {
 	root.AddCommand(serve, client.Command(), check.Command(), divvyCommand(), counter.Command(), explain.Command(),
 		ruletest.Command(),
 		simulate.Command(), diff.Command(), schema, bench.Command(nil), top.Command(), denials.Command(), record.Command(),
-		health.Command(), man.Command(version), versionCmd, client.UpstreamCommand())
+		health.Command(divvyPort), man.Command(version), versionCmd, client.UpstreamCommand())
 	return root
 }
 

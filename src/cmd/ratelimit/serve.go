@@ -14,7 +14,9 @@ import (
 	"ratelimit/src/service"
 	"ratelimit/src/service/heap"
 	"ratelimit/src/service/logging"
+	"ratelimit/src/settings"
 	"ratelimit/src/tools/command"
+	"ratelimit/src/tools/health"
 	"ratelimit/src/tools/suggest"
 )
 
@@ -38,6 +40,8 @@ func serveCommand() *cobra.Command {
 	f.BoolVar(&try, "try", false, "once ready, print a request to try on the loaded rules")
 	return cmd
 }
+
+var divvyPort = health.LinePort{Program: "divvy", ErrorReply: "ERR ", Addr: settings.DivvyAddr}
 
 func divvyCommand() *cobra.Command {
 	oneFile := func(_ *cobra.Command, args []string) error {

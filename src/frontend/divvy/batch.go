@@ -84,7 +84,7 @@ func (b *batch) addRequest(line []byte) *pipeline.Fault {
 		}
 	}
 	req := &b.requests.Add().Request
-	req.Domain, req.Protocol = domain, limiter.ProtocolDivvy
+	req.Domain, req.Protocol = domain, b.srv.cfg.Protocol
 	req.Descriptors = append(req.Descriptors, limiter.Descriptor{Entries: b.entries[first:len(b.entries):len(b.entries)]})
 	return nil
 }

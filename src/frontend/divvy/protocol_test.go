@@ -8,7 +8,7 @@ import (
 )
 
 // protocolRecorder has the protocols of the requests.
-type protocolRecorder struct{ protocols []limiter.Protocol }
+type protocolRecorder struct{ protocols []string }
 
 func (r *protocolRecorder) Record(req *limiter.Request, _ *limiter.Answer) {
 	r.protocols = append(r.protocols, req.Protocol)
@@ -30,7 +30,7 @@ func TestProtocol(t *testing.T) {
 		b.returnToPool()
 	}
 	for i, p := range got.protocols {
-		if p != limiter.ProtocolDivvy {
+		if p != "divvy" {
 			t.Errorf("request %d: got %q", i, p)
 		}
 	}

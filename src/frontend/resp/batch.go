@@ -66,7 +66,7 @@ func (b *batch) returnToPool() {
 // decide.
 func (b *batch) addRequest(domain []byte, d *limiter.Descriptor, limit *algorithm.Limit, w replyWriter) {
 	req := &b.many.Add().Request
-	req.Domain, req.Protocol, req.Descriptors = domain, limiter.ProtocolRESP, append(req.Descriptors, *d)
+	req.Domain, req.Protocol, req.Descriptors = domain, b.srv.cfg.Protocol, append(req.Descriptors, *d)
 	if limit != nil {
 		b.limits = append(b.limits, *limit)
 		req.CallerLimit = &b.limits[len(b.limits)-1]

@@ -73,7 +73,7 @@ func (r *rateLimitArgs) descriptor(entries []rules.Entry) limiter.Descriptor {
 func (r *rateLimitArgs) request(s *Server) limiter.Request {
 	return limiter.Request{
 		Domain: r.domain, Descriptors: []limiter.Descriptor{r.descriptor(appendEntries(nil, r.pairs))},
-		Protocol: limiter.ProtocolRESP, Now: s.now,
+		Protocol: s.cfg.Protocol, Now: s.now,
 	}
 }
 

@@ -105,7 +105,7 @@ func (s *Service) answerGRPC(ctx context.Context, buffered *callMemory) (r *repl
 		c = s.newCall(&t)
 		defer s.releaseCall(c)
 	}
-	if err := s.decideMessage(ctx, c, limiter.ProtocolGRPC, data, &t); err != nil {
+	if err := s.decideMessage(ctx, c, "grpc", data, &t); err != nil {
 		return nil, err
 	}
 	r = newReply(len(c.answer.Statuses))

@@ -33,7 +33,7 @@ func (s *Service) decideBatch(b *h2.Batch) {
 	for i := range b.Calls {
 		item := m.requests.Add()
 		item.Err = m.decode(b.Calls[i].Message, &item.Request)
-		item.Request.Protocol = limiter.ProtocolGRPC
+		item.Request.Protocol = "grpc"
 	}
 	m.requests.Now = s.now
 	s.cfg.Limiter.CheckMany(b.Context(), &m.requests)

@@ -78,7 +78,7 @@ func (s *Service) answerJSON(
 	}
 	c := s.newCall(&t)
 	defer s.releaseCall(c)
-	err = s.decideMessage(ctx, c, limiter.ProtocolJSON, data, &t)
+	err = s.decideMessage(ctx, c, "json", data, &t)
 	s.cfg.OnCalls("json", "ShouldRateLimit", 1, time.Since(start))
 	if err != nil {
 		return nil, false, s.reportError(err)

@@ -78,7 +78,7 @@ func New(cfg Config) *Service {
 // decideMessage reads the request in data, which came with a protocol, into c and decides it with the reservation t. c
 // refers to data until it is released. If ctx ends, t may have lost its core.
 func (s *Service) decideMessage(
-	ctx context.Context, c *callMemory, protocol limiter.Protocol, data []byte, t *memoryReservation,
+	ctx context.Context, c *callMemory, protocol string, data []byte, t *memoryReservation,
 ) error {
 	if err := c.decodeRequest(data); err != nil {
 		return err

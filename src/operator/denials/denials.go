@@ -15,7 +15,7 @@ import (
 type Denial struct {
 	ID       uint64 // set by a Ring: it grows by one with each denial.
 	At       time.Time
-	Protocol limiter.Protocol
+	Protocol string
 	Domain   string
 	// Rule is the name of the rule that refused. It is empty for a limit that came with the request.
 	Rule string

@@ -72,7 +72,7 @@ func (c *Compiler) addDomain(cfg *DomainConfig) *rules.Domain {
 		form, matcher = rules.LimitTree, &match.WordTree{}
 	}
 	d := rules.NewDomain(cfg.Domain, form, cfg.Pos)
-	d.Index, d.FromDivvyFile, d.Matcher = len(c.parts.Domains), cfg.FromDivvyFile, matcher
+	d.Index, d.Origin, d.Matcher = len(c.parts.Domains), cfg.Origin, matcher
 	other := c.domainsByName[cfg.Domain]
 	switch {
 	case cfg.Domain == "":

@@ -24,7 +24,7 @@ type DomainConfig struct {
 	DescriptorParts [][]DescriptorConfig
 	Rules           *Positioned[[]RuleConfig]      `yaml:"rules"` // the ordered list of the domain, or nil for a tree
 	LimitTree       *Positioned[[]LimitNodeConfig] // a tree of limits; nil if the domain is none
-	FromDivvyFile   bool                           // Rules come from a rule file of divvy
+	Origin          string                         // see rules.Domain
 	// the files that ValuesFrom and LimitsFrom name. They are nil for rules that do not come from files
 	DataFiles datafile.Files
 	// ChargeMode and OnReject are the defaults of Descriptors; OnReject is also the default of Rules.

@@ -47,7 +47,7 @@ func (c *Compiler) compileOrderedList(l *match.List, cfg *DomainConfig, p compil
 			valid = append(valid, r.Match)
 		}
 	}
-	rules.SetListKeys(valid)
+	rules.SetListKeys(valid, c.options.PeerKey)
 }
 
 // addListRules adds the rules of list, without their limits, to l, and returns the match of each. It returns false if

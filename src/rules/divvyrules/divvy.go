@@ -12,6 +12,9 @@ import (
 	"ratelimit/src/rules/compile"
 )
 
+// Origin is the Origin of domains that divvy's files have.
+const Origin = "divvy"
+
 // reader collects the rules of one file and their problems. Where divvy 1.7.1 differs from divvy's documentation, the
 // reader follows the documentation and warns.
 type reader struct {
@@ -51,7 +54,7 @@ var ruleFieldKeys = []string{"creditLimit", "resetSeconds", "actorField", "match
 func (f *reader) domainConfig() *compile.DomainConfig {
 	top := rules.Pos{File: f.file, Line: 1, Col: 1}
 	cfg := &compile.DomainConfig{
-		Pos: top, Domain: compile.BaseName(f.file), FromDivvyFile: true,
+		Pos: top, Domain: compile.BaseName(f.file), Origin: Origin,
 		Rules: &compile.Positioned[[]compile.RuleConfig]{Pos: top},
 	}
 	hasDefault := false

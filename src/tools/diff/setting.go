@@ -183,7 +183,7 @@ func matchInWords(r *rules.Rule) string {
 	if r.ListSettings == nil {
 		return ""
 	}
-	return "{" + r.DivvyOperation() + "}"
+	return "{" + r.MatchText() + "}"
 }
 
 func perInWords(r *rules.Rule) string {

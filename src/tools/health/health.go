@@ -36,14 +36,22 @@ const maxAnswerBytes = 4096
 // defaultPort is that of an address without one: PORT of a service with default settings.
 const defaultPort = "8080"
 
-// Command returns `ratelimit health`.
-func Command() *cobra.Command {
+// LinePort is the port of a program that can serve in the place of `ratelimit serve`, and that needs no HTTP port.
+type LinePort struct {
+	Program    string
+	ErrorReply string // how the reply to a line of HTTP starts; 4 bytes
+	// Addr returns the port of a program that was started with env.
+	Addr func(env settings.Environment) (host string, port int)
+}
+
+// Command returns `ratelimit health`. Where no HTTP port answers, it tries other.
+func Command(other LinePort) *cobra.Command {
 	var address string
 	var timeout time.Duration
 	cmd := command.New(help, nil, func(cmd *cobra.Command, _ []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 		defer cancel()
-		answer, err := ask(ctx, address, settings.NewEnvironment(os.Environ()))
+		answer, err := ask(ctx, address, settings.NewEnvironment(os.Environ()), other)
 		if err != nil {
 			return err
 		}
@@ -62,35 +70,36 @@ type port struct {
 	host     string
 	number   int
 	tls      bool
+	other    LinePort // may have the port instead.
 }
 
 // ask returns the answer of a service that is ready: that at address, or one that was started with env.
-func ask(ctx context.Context, address string, env settings.Environment) (string, error) {
+func ask(ctx context.Context, address string, env settings.Environment, other LinePort) (string, error) {
 	if address != "" {
 		u, err := reach.ParseAddress(address, defaultPort)
 		if err != nil {
 			return "", command.InvalidInput(err)
 		}
 		number, _ := strconv.Atoi(u.Port()) // A URL's port is a number.
-		return port{"--address", u.Hostname(), number, u.Scheme == "https"}.get(ctx)
+		return port{"--address", u.Hostname(), number, u.Scheme == "https", other}.get(ctx)
 	}
 	s, _, _ := settings.Read(env) // The service has refused to start if the settings are wrong, so nothing answers then.
-	p := port{"PORT", s.Host, s.Port, s.HTTPTLS.Cert != ""}
+	p := port{"PORT", s.Host, s.Port, s.HTTPTLS.Cert != "", other}
 	if s.Health {
-		p = port{"HEALTH_PORT", s.HealthHost, s.HealthPort, false}
+		p = port{"HEALTH_PORT", s.HealthHost, s.HealthPort, false, other}
 	}
 	answer, err := p.get(ctx)
 	if s.Health || !errors.Is(err, syscall.ECONNREFUSED) {
 		return answer, err
 	}
-	// `ratelimit serve` has opened PORT before all others, so this is `ratelimit divvy`, or nothing.
-	d, _, _ := settings.ReadDivvy(env)
-	conn, dialErr := (&net.Dialer{}).DialContext(ctx, "tcp", port{host: d.Divvy.Host, number: d.Divvy.Port}.addr())
+	// `ratelimit serve` has opened PORT before all others, so this is the other program, or nothing.
+	host, number := other.Addr(env)
+	conn, dialErr := (&net.Dialer{}).DialContext(ctx, "tcp", port{host: host, number: number}.addr())
 	if dialErr != nil {
 		return "", err
 	}
 	_ = conn.Close() // Nothing was sent.
-	return "OK: divvy's port is open", nil
+	return "OK: " + other.Program + "'s port is open", nil
 }
 
 // addr returns host:port, with the address of this machine if the port is open on all addresses.
@@ -123,8 +132,8 @@ func (p port) get(ctx context.Context) (string, error) {
 		return "", p.explain(err)
 	}
 	r := bufio.NewReader(io.LimitReader(conn, maxAnswerBytes))
-	if begin, _ := r.Peek(4); string(begin) == "ERR " { // PORT is that of `ratelimit divvy`, which knows no GET.
-		return "OK: divvy's port answers", nil
+	if begin, _ := r.Peek(4); string(begin) == p.other.ErrorReply { // The other program knows no GET.
+		return "OK: " + p.other.Program + "'s port answers", nil
 	}
 	resp, err := http.ReadResponse(r, nil)
 	if err != nil {

@@ -18,6 +18,8 @@ import (
 	"ratelimit/testbed/harness"
 )
 
+var divvyPort = LinePort{"divvy", "ERR ", settings.DivvyAddr}
+
 func portOf(l net.Listener) string { return strconv.Itoa(l.Addr().(*net.TCPAddr).Port) }
 
 // service answers /healthcheck on a port of its own, with TLS if cfg is not nil, and returns the port.
@@ -119,7 +121,7 @@ func TestAsk(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), within)
 			defer cancel()
-			got, err := ask(ctx, "", settings.NewEnvironment(strings.Fields(tt.env)))
+			got, err := ask(ctx, "", settings.NewEnvironment(strings.Fields(tt.env)), divvyPort)
 			isOK := strings.HasPrefix(tt.want, "OK")
 			switch {
 			case isOK && (err != nil || got != tt.want):
