@@ -10,6 +10,7 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator"
 	"ratelimit/src/operator/callertext"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
@@ -261,8 +262,8 @@ func (c *Charge) setAlgorithm(limit *algorithm.Limit) {
 func counterState(c *limiter.Charge) *State {
 	v := c.Verdict
 	s := &State{
-		Over: v.Over, RetryAfterUS: retryMicroseconds(v.Over, v.RetryAfter), Reasons: OverReasons(c), Cached: v.Cached,
-		Degraded: fallbackName(v.Fallback),
+		Over: v.Over, RetryAfterUS: retryMicroseconds(v.Over, v.RetryAfter), Reasons: operator.OverReasons(c),
+		Cached: v.Cached, Degraded: fallbackName(v.Fallback),
 	}
 	if c.HasCounterVerdict() {
 		capacity := c.Algorithm.Capacity()
@@ -270,25 +271,6 @@ func counterState(c *limiter.Charge) *State {
 		s.ResetAfterUS = limiter.MicrosecondsRoundedUp(v.ResetAfter)
 	}
 	return s
-}
-
-// OverReasons returns why the limit of c is exceeded: "count" if the amount does not fit, "interval" if the minimum
-// interval has not passed. The result is empty if the hit passed, but never nil.
-func OverReasons(c *limiter.Charge) []string {
-	v := c.Verdict
-	fits, interval := v.Before+c.RequestedAmount <= c.Algorithm.Capacity(), v.WithinMinInterval
-	count := v.Over && (!fits || !interval)
-	if !c.HasCounterVerdict() {
-		count, interval = v.RetryAfter == algorithm.Never, false
-	}
-	reasons := []string{}
-	if count {
-		reasons = append(reasons, "count")
-	}
-	if interval {
-		reasons = append(reasons, "interval")
-	}
-	return reasons
 }
 
 // retryMicroseconds returns the wait until a retry passes. It is nil if the request is not over, or if no retry ever

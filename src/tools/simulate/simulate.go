@@ -18,7 +18,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
-	"ratelimit/src/operator/explain"
+	"ratelimit/src/operator"
 	"ratelimit/src/rules"
 )
 
@@ -197,7 +197,7 @@ func (r *run) appendVerdict(dst []byte, c *limiter.Charge) []byte {
 	if d, ok := c.RetryWait(); ok {
 		retryAfter = strconv.FormatInt(limiter.MicrosecondsRoundedUp(d), 10)
 	}
-	reasons, _ := json.Marshal(explain.OverReasons(c)) // json.Marshal never fails for strings.
+	reasons, _ := json.Marshal(operator.OverReasons(c)) // json.Marshal never fails for strings.
 	dst = append(append(dst, `{"rule":`...), rule...)
 	dst = rls.AppendJSONString(append(dst, `,"key":`...), c.CounterKey[len(r.cfg.KeyPrefix):])
 	return fmt.Appendf(
