@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -172,11 +171,7 @@ func (f *follower) run(ctx context.Context) error {
 // poll returns the new denials of the replicas that are due, oldest first. It returns an error if no replica is left,
 // or if none answers the first poll.
 func (f *follower) poll(ctx context.Context, isFirst bool) (list []denial, err error) {
-	var group sync.WaitGroup
-	for _, r := range f.replicas {
-		group.Go(func() { r.poll(ctx) })
-	}
-	group.Wait()
+	reach.Each(ctx, len(f.replicas), func(ctx context.Context, i int) error { return f.replicas[i].poll(ctx) })
 	if ctx.Err() != nil {
 		return nil, nil
 	}
@@ -207,11 +202,11 @@ func (f *follower) poll(ctx context.Context, isFirst bool) (list []denial, err e
 	return list, nil
 }
 
-// poll asks for new denials, if the replica is due.
-func (r *replica) poll(ctx context.Context) {
+// poll asks for new denials, if the replica is due. It returns the error of the last time if not.
+func (r *replica) poll(ctx context.Context) error {
 	r.newer, r.note = nil, ""
 	if r.wait -= pollInterval; r.isGone || r.wait > 0 {
-		return
+		return r.err
 	}
 	var list []operator.Denial
 	list, r.err = r.get(ctx, r.lastID, maxFetched)
@@ -231,6 +226,7 @@ func (r *replica) poll(ctx context.Context) {
 		r.isGone, r.note = true, r.err.Error()
 	}
 	r.wait = r.pause
+	return r.err
 }
 
 // sleep waits for a time. It reports false if ctx ends.

@@ -111,7 +111,7 @@ func TestBucketOfService(t *testing.T) {
 	}
 	for query, want := range map[string]string{
 		"bucket=a=b":                 "the domain of the bucket is missing",
-		"domain=q&bucket=a":          "write key=value, separated by commas",
+		"domain=q&bucket=a,,b":       "write key=value, separated by commas",
 		"domain=q&bucket=a=b&hits=3": "hits=[\"3\"] makes no sense beside bucket",
 		"domain=q&bucket=a=b,a=c":    "a is there twice",
 	} {

@@ -10,7 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -50,15 +52,23 @@ func (s *Service) newClient() (*Client, error) {
 }
 
 // newClients returns a client for each address in the list of the flag. It does not connect.
-func (s *Service) newClients() ([]*Client, error) {
-	addresses := strings.Split(s.address, ",")
+func (s *Service) newClients(ctx context.Context) ([]*Client, error) {
+	var addresses, names []string
+	for address := range strings.SplitSeq(s.address, ",") {
+		found, name, err := s.resolve(ctx, strings.TrimSpace(address))
+		if err != nil {
+			return nil, err
+		}
+		addresses, names = append(addresses, found...), append(names, slices.Repeat([]string{name}, len(found))...)
+	}
 	if len(addresses) > maxReplicas {
 		return nil, fmt.Errorf("%d addresses: name at most %d", len(addresses), maxReplicas)
 	}
 	clients := make([]*Client, len(addresses))
 	for i, address := range addresses {
+		s.files.ServerName = names[i]
 		var err error
-		if clients[i], err = s.newClientOf(strings.TrimSpace(address)); err != nil {
+		if clients[i], err = s.newClientOf(address); err != nil {
 			return nil, err
 		}
 		if slices.ContainsFunc(clients[:i], func(c *Client) bool { return c.Address == clients[i].Address }) {
@@ -66,6 +76,32 @@ func (s *Service) newClients() ([]*Client, error) {
 		}
 	}
 	return clients, nil
+}
+
+// resolve returns the addresses that dns:///name:port stands for, which are those of IPv4 if there are any, and the
+// name in their certificates. Another address stands for itself.
+func (s *Service) resolve(ctx context.Context, address string) (list []string, name string, err error) {
+	name, isDNS := strings.CutPrefix(address, "dns:///")
+	if !isDNS {
+		return []string{address}, "", nil
+	}
+	base, err := ParseAddress(name, s.defaultPort)
+	if err != nil {
+		return nil, "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", base.Hostname())
+	if err != nil {
+		return nil, "", fmt.Errorf("address %s: %w", output.Printable(address), err)
+	}
+	slices.SortFunc(found, netip.Addr.Compare)
+	for _, ip := range found { // Those of IPv4 come first.
+		if list == nil || ip.Unmap().Is4() == found[0].Unmap().Is4() {
+			list = append(list, net.JoinHostPort(ip.Unmap().String(), base.Port()))
+		}
+	}
+	return list, base.Hostname(), nil
 }
 
 func (s *Service) newClientOf(address string) (*Client, error) {
@@ -150,14 +186,31 @@ func (c *Client) Open(ctx context.Context, path string, query url.Values, accept
 	})
 }
 
-// Each calls ask for all clients at the same time. It returns the errors of the calls, in the order of clients.
-func Each(clients []*Client, ask func(i int, c *Client) error) []error {
-	errs := make([]error, len(clients))
+// patience is how long Each waits for the other replicas when one has answered.
+const patience = time.Second
+
+var errSlow = fmt.Errorf("no answer within %v of the first replica's", patience)
+
+// Each calls ask for n replicas at the same time, and returns the errors. When one call has returned nil, the context
+// of the others soon ends.
+func Each(ctx context.Context, n int, ask func(ctx context.Context, i int) error) []error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	errs := make([]error, n)
 	var group sync.WaitGroup
-	for i, c := range clients {
-		group.Go(func() { errs[i] = ask(i, c) })
+	var first sync.Once
+	var timer *time.Timer // set by first
+	for i := range n {
+		group.Go(func() {
+			if errs[i] = ask(ctx, i); errs[i] == nil {
+				first.Do(func() { timer = time.AfterFunc(patience, func() { cancel(errSlow) }) })
+			}
+		})
 	}
 	group.Wait()
+	if timer != nil {
+		timer.Stop()
+	}
 	return errs
 }
 
@@ -227,6 +280,8 @@ func (c *Client) explainNoAnswer(err error) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%s: connection refused: start the service, or name its debug port (DEBUG_PORT)", c.Address)
+	case errors.Is(err, errSlow):
+		return fmt.Errorf("%s: %w", c.Address, errSlow)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%s: no answer within %v; is this a debug port that this machine may reach?", c.Address, c.timeout)
 	case isPlainText, strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):

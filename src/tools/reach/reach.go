@@ -51,7 +51,7 @@ func (s *Service) AddDebugFlags(f *pflag.FlagSet) {
 
 // AddReplicaFlags adds the flags of commands that ask the debug ports of several replicas: AskAll.
 func (s *Service) AddReplicaFlags(f *pflag.FlagSet) {
-	s.addDebugFlags(f, "the debug port of the service, or of several replicas, host:port,host:port")
+	s.addDebugFlags(f, "debug port of the service, or of several replicas: a,b, or dns:///name for all addresses of a name")
 }
 
 func (s *Service) addDebugFlags(f *pflag.FlagSet, usage string) {
@@ -118,7 +118,7 @@ func (s *Service) Ask(cmd *cobra.Command, ask func(context.Context, *Client) err
 
 // AskAll calls ask with a client of each debug port, and a context that ends at a signal.
 func (s *Service) AskAll(cmd *cobra.Command, ask func(context.Context, []*Client) error) error {
-	clients, err := s.newClients()
+	clients, err := s.newClients(cmd.Context())
 	if err != nil {
 		return command.InvalidInput(err)
 	}

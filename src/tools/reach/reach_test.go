@@ -1,6 +1,7 @@
 package reach
 
 import (
+	"context"
 	"encoding/pem"
 	"errors"
 	"io"
@@ -324,5 +325,57 @@ func TestStream(t *testing.T) {
 	})
 	if !errors.Is(err, errEnough) || strings.Join(lines, " ") != "one two" {
 		t.Errorf("%q, %v", lines, err)
+	}
+}
+
+// A command that asks several replicas takes a list, and a name for all its addresses.
+func TestReplicas(t *testing.T) {
+	t.Parallel()
+	for addresses, want := range map[string]string{
+		"a, b:7,https://c":        "http://a:6070 http://b:7 https://c:6070",
+		"dns:///localhost:7":      "http://127.0.0.1:7",
+		"dns:///127.0.0.1,[::1]":  "http://127.0.0.1:6070 http://[::1]:6070",
+		"a,a:6070":                "address a:6070: name each replica once",
+		"a,":                      "address : write host:port, such as localhost:6070, or https://host:port",
+		"dns:///a/b":              "address a/b: write only the host and the port, such as a",
+		"dns:///none.invalid":     "address dns:///none.invalid: lookup none.invalid",
+		strings.Repeat("a,", 200): "201 addresses: name at most 100",
+	} {
+		clients, err := debug(t, "--address", addresses).newClients(t.Context())
+		var got []string
+		for _, c := range clients {
+			got = append(got, c.base.String())
+		}
+		text := strings.Join(got, " ")
+		if err != nil {
+			text = err.Error()
+		}
+		if text != want && (err == nil || !strings.HasPrefix(text, want)) {
+			t.Errorf("%s: %s, want %s", addresses, text, want)
+		}
+	}
+	if _, err := debug(t, "--address", "a,b").newClient(); err == nil ||
+		!strings.Contains(err.Error(), "address a,b: name one replica for this command") {
+		t.Errorf("one replica: %v", err)
+	}
+}
+
+// A replica that hangs does not keep the answers of the others for its whole timeout.
+func TestEachIsNotPatient(t *testing.T) {
+	t.Parallel()
+	quick := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `"here"`)
+	}))
+	defer quick.Close()
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer slow.Close()
+	clients := []*Client{client(t, slow.URL, "--timeout", "1m"), client(t, quick.URL)}
+	var answers [2]string
+	errs := Each(t.Context(), 2, func(ctx context.Context, i int) error {
+		return clients[i].Get(ctx, "/api/state", nil, &answers[i])
+	})
+	if errs[1] != nil || answers[1] != "here" || errs[0] == nil ||
+		errs[0].Error() != clients[0].Address+": no answer within 1s of the first replica's" {
+		t.Errorf("%v, %q", errs, answers)
 	}
 }

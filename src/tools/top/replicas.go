@@ -37,7 +37,8 @@ func fetchAll(ctx context.Context, clients []*reach.Client, f filter) (*snapshot
 	each := f
 	each.subjects = min(subjectFactor*f.subjects, maxListed)
 	parts := make([]*snapshot, len(clients))
-	errs := reach.Each(clients, func(i int, c *reach.Client) (err error) {
+	errs := reach.Each(ctx, len(clients), func(ctx context.Context, i int) (err error) {
+		c := clients[i]
 		if parts[i], err = fetch(ctx, c, each); err == nil {
 			return nil
 		} else if _, hasAddress := errors.AsType[*reach.Error](err); hasAddress {
