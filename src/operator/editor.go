@@ -235,9 +235,13 @@ func (e *Editor) changePattern(ctx context.Context, report *CounterReport, progr
 
 // DescriptorText returns the descriptor of c as commands take it.
 func (c *CounterChange) DescriptorText() string {
-	text := callertext.WholeDescriptor(c.entries())
-	if c.IsPattern() {
-		text += "*"
+	entries := c.entries()
+	text := callertext.WholeDescriptor(entries)
+	if !c.IsPattern() {
+		return text
 	}
-	return text
+	if len(entries[len(entries)-1].Value) == 0 {
+		text += "="
+	}
+	return text + "*"
 }

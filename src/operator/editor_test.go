@@ -11,6 +11,22 @@ import (
 
 // A change sets each counter of a descriptor: limits with the same key and other windows have counters of their own. A
 // descriptor need not name a hold.
+func TestDescriptorText(t *testing.T) {
+	t.Parallel()
+	prefix := func(text string) *string { return &text }
+	for want, entries := range map[string][]CounterEntry{
+		`user=eve,action="a,b"`: {{Key: "user", Value: "eve"}, {Key: "action", Value: "a,b"}},
+		`user="al*"`:            {{Key: "user", Value: "al*"}},
+		`user,alex`:             {{Key: "user"}, {Key: "alex"}},
+		`user=eve,action=pay*`:  {{Key: "user", Value: "eve"}, {Key: "action", Prefix: prefix("pay")}},
+		`user=*`:                {{Key: "user", Prefix: prefix("")}},
+	} {
+		if got := (&CounterChange{Descriptor: entries}).DescriptorText(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 func TestHitsOfAChange(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{

@@ -179,7 +179,10 @@ func (r *run) perform(ctx context.Context, c *operator.CounterChange) error {
 		}
 	}
 	report, err := r.send(ctx, c)
-	if err != nil {
+	if problem, ok := errors.AsType[*reach.Error](err); ok && problem.Status == http.StatusUnprocessableEntity {
+		return fmt.Errorf("%w: `ratelimit explain --domain %s --descriptors %s --address %s`", err,
+			output.ShellWord(c.Domain), output.ShellWord(c.DescriptorText()), r.client.Address)
+	} else if err != nil {
 		return err
 	}
 	if r.opt.asJSON {

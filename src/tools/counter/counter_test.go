@@ -206,7 +206,7 @@ func TestErrors(t *testing.T) {
 		{
 			port{status: 422, answer: "no limit of domain d applies to user=alex"},
 			"get d user=alex",
-			"no limit of domain d applies",
+			"applies to user=alex: `ratelimit explain --domain d --descriptors user=alex --address 127.0.0.1:",
 		},
 		{port{status: 401, answer: "send DEBUG_TOKEN"}, "get d user=alex", "token"},
 		{port{status: 429, answer: "too many wrong tokens"}, "get d user=alex", "too many wrong tokens"},
