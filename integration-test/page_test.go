@@ -1,14 +1,19 @@
 package integration
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"net"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"ratelimit/testbed/browser"
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
 )
 
 // The operator's page of the built program: it shows load, denials and explanations, finds a rule among 10,000, and
@@ -36,7 +41,7 @@ func TestOperatorsPage(t *testing.T) {
 	const live = "document.getElementById('connection').textContent === 'Live'"
 	p.Await(live)
 	p.Await("document.getElementById('ready').textContent === 'Ready'")
-	p.Await("document.getElementById('rules-range').textContent === '1–100 of 10,001 rules, the busiest first'")
+	p.Await("document.getElementById('rules-range').textContent === '1–25 of 10,001 rules, the busiest first'")
 	p.Await("document.getElementById('state').textContent.includes('10,001 in 2 domains')")
 	for i := range 30 {
 		if status, _ := s.ask(t, "basic", "user=alex"); (status == 429) != (i >= 2) {
@@ -59,7 +64,7 @@ func TestOperatorsPage(t *testing.T) {
 	p.Screenshot("explained", true)
 	p.Type("#rules-search", "t0777")
 	p.Await("document.getElementById('rules-range').textContent === '1–10 of 10 rules'")
-	p.Do("document.querySelectorAll('#rules-table tbody button')[1].click()")
+	p.Do("document.querySelector('#rules-table tbody button').click()")
 	p.Await("document.getElementById('scope').textContent === 'many: tenant_t07770'")
 
 	s.stop(t)
@@ -68,5 +73,98 @@ func TestOperatorsPage(t *testing.T) {
 	p.Await(live)
 	if problems := p.Problems("net::ERR_", "status of 404"); problems != nil { // A rule without traffic has no history.
 		t.Errorf("%q", problems)
+	}
+}
+
+// An outage of Redis on the operator's page and in `ratelimit top`: what does not answer since when, and what requests
+// get meanwhile. It ends when Redis is back.
+func TestOutageOnThePage(t *testing.T) {
+	t.Parallel()
+	chromium := browser.Start(t)
+	redis := redistest.Start(t, redistest.Options{})
+	dir := newRuleDir(t)
+	dir.put(t, "shop.yaml", `domain: shop
+descriptors:
+  - key: user
+    rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 60, burst: 9}
+    descriptors:
+      - key: action
+        rate_limit: {unit: minute, requests_per_unit: 3}
+  - key: ip
+    rate_limit: {unit: second, requests_per_unit: 100}
+`)
+	s := startService(t, append(dir.env(), "BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr,
+		"DISABLE_STATS=true")...)
+	body := []byte(`{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"eve"},` +
+		`{"key":"action","value":"buy"}]},{"entries":[{"key":"ip","value":"10.0.0.7"}]}]}`)
+	ctx, stop := context.WithCancel(t.Context())
+	var caller sync.WaitGroup
+	caller.Go(func() {
+		for ctx.Err() == nil {
+			if resp, err := client.Post("http://"+s.http+"/json", "application/json", bytes.NewReader(body)); err == nil {
+				_ = resp.Body.Close()
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	t.Cleanup(func() { stop(); caller.Wait() })
+
+	desk, phone := chromium.Open(t, "http://"+s.debug+"/", 1400), chromium.Open(t, "http://"+s.debug+"/", 390)
+	desk.Await("document.querySelector('#denials-table tbody th .mono')?.textContent === 'user=eve,action=buy'")
+	desk.Await("[...document.querySelectorAll('#rules-table td')].some((e) => e.textContent === " +
+		"'60 per minute, 10 at once')")
+	desk.Await("/^\\d[\\d.]* requests\\/s: /.test(document.getElementById('requests').textContent)")
+	screenshots(desk, phone, "denied")
+
+	redis.Stop()
+	stopped := time.Now()
+	const sentence = "document.querySelector('#problems p')?.textContent ?? ''"
+	desk.Await("/^Redis has not answered since \\d\\d:\\d\\d:\\d\\d; 100 % of requests get an error " +
+		"\\(on_store_failure: error\\)$/.test(" + sentence + ")")
+	at, err := time.ParseInLocation(time.TimeOnly, desk.Text(sentence)[len("Redis has not answered since "):][:8],
+		time.Local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if late := at.Sub(time.Date(0, 1, 1, stopped.Hour(), stopped.Minute(), stopped.Second(), 0, time.Local)); late < 0 ||
+		late > 5*time.Second {
+		t.Errorf("the outage starts %v after Redis was stopped", late)
+	}
+	const isRed = "document.getElementById('ready').textContent === 'Redis does not answer' && " +
+		"document.getElementById('ready').classList.contains('bad') && " +
+		"document.querySelector('.tile.alarm .name').textContent === 'Failed' && " +
+		"document.querySelector('#state > .failed dt').textContent === 'Store'"
+	desk.Await(isRed)
+	phone.Await(isRed)
+	for _, page := range []*browser.Page{desk, phone} {
+		if got := page.Text("[...document.querySelectorAll('#rules-table thead th')].find((e) => e.textContent === " +
+			"'Failed').checkVisibility() + ' ' + document.getElementById('state').textContent.includes('Replicas')"); got !=
+			"true false" {
+			t.Errorf("the column Failed, and unknown replicas: %s", got)
+		}
+	}
+	screenshots(desk, phone, "outage")
+	top, err := run("top", "--once", "--address", s.debug)
+	if err != nil || !regexp.MustCompile(`(?m)^OUTAGE: Redis has not answered since \d\d:\d\d:\d\d; 100 % of requests get an `+
+		`error \(on_store_failure: error\)$`).MatchString(top) || !strings.Contains(top, "redis (not answering for ") {
+		t.Errorf("ratelimit top: %v\n%s", err, top)
+	}
+
+	redis.Server.Restart(t)
+	desk.Await("document.getElementById('ready').textContent === 'Ready' && " +
+		"document.getElementById('problems').textContent === ''")
+	if problems := append(desk.Problems(), phone.Problems()...); problems != nil {
+		t.Errorf("%q", problems)
+	}
+}
+
+// screenshots takes pictures of both pages, light and dark.
+func screenshots(desk, phone *browser.Page, name string) {
+	for _, dark := range []bool{false, true} {
+		scheme := map[bool]string{false: "light", true: "dark"}[dark]
+		for width, page := range map[string]*browser.Page{"1400": desk, "390": phone} {
+			page.PreferDark(dark)
+			page.Screenshot(strings.Join([]string{name, width, scheme}, "-"), true)
+		}
 	}
 }

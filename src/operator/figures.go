@@ -33,6 +33,12 @@ type State struct {
 	// its state, as is memory.
 	StoreSince time.Time   `json:"store_since,omitzero"`
 	Rules      LoadedRules `json:"rules"`
+	// Outages are the stores of which a server does not answer. There are two at most: Redis, and that of limits by the
+	// second.
+	Outages []Outage `json:"outages,omitempty"`
+	// OnStoreFailure are the values of on_store_failure that decide by the rules in force, when the store does not answer.
+	// It is empty for memory.
+	OnStoreFailure []string `json:"on_store_failure,omitempty"`
 	// Replicas is how many replicas share the store, 0 if this is unknown.
 	Replicas int `json:"replicas"`
 	// Quotas are the totals of quotas. It is nil if no proxy has any.
@@ -54,17 +60,20 @@ type LoadedRules struct {
 type (
 	// PerSecond are rates over the last 10 seconds.
 	PerSecond = history.PerSecond
+	// RequestsPerSecond are rates of requests over the last 10 seconds.
+	RequestsPerSecond = history.RequestsPerSecond
 	// History are the rates of the last hour.
 	History = history.Hour
 	// Subject is what a limit counts.
 	Subject = subjects.Subject
 )
 
-// Rates are the rates of the whole service, of each domain, and of some rules.
+// Rates are the rates of the whole service, of each domain, and of some rules. They count decisions, except Requests.
 type Rates struct {
-	Total   PerSecond     `json:"total"`
-	Domains []DomainRates `json:"domains"` // the busiest first.
-	Rules   []RuleRates   `json:"rules"`
+	Total    PerSecond         `json:"total"`
+	Requests RequestsPerSecond `json:"requests"`
+	Domains  []DomainRates     `json:"domains"` // the busiest first.
+	Rules    []RuleRates       `json:"rules"`
 	// MatchingRules is how many rules the search finds. Rules is one page of them.
 	MatchingRules int `json:"matching_rules"`
 }
@@ -88,6 +97,20 @@ type RuleRates struct {
 
 // Holds are the holds of a rule that this process opened.
 type Holds = metrics.Holds
+
+// The orders of a RatesQuery.
+const (
+	OrderBusiest = "busiest" // by requests per second, the busiest first, then by name.
+	OrderTree    = "tree"    // by domain and name, each rule before those that extend its name.
+)
+
+// RatesQuery asks for a page of the list of rules.
+type RatesQuery struct {
+	Search string // a part of the full name, in any case. Empty: all rules.
+	Order  string // OrderBusiest, which empty also means, or OrderTree.
+	Offset int    // how many rules are left out first.
+	Limit  int    // how many rules are returned at most.
+}
 
 // The kinds and windows of a TopQuery.
 const (

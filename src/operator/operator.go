@@ -34,7 +34,7 @@ type Config struct {
 	Denials int
 }
 
-// Observer watches the decisions of a limiter. Without subjects and denials it costs nothing while decisions are made.
+// Observer watches the decisions of a limiter.
 type Observer struct {
 	registry  *metrics.Registry
 	startedAt time.Time
@@ -63,7 +63,8 @@ func NewObserver(cfg Config) *Observer {
 }
 
 // Recorders returns what a limiter must tell its decisions.
-func (o *Observer) Recorders() (list []limiter.Recorder) {
+func (o *Observer) Recorders() []limiter.Recorder {
+	list := []limiter.Recorder{o.history}
 	if o.subjects != nil {
 		list = append(list, o.subjects)
 	}

@@ -10,34 +10,32 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Rates returns the rates of all domains, and of the rules whose full name contains search, in any case. It leaves out
-// the first offset rules and returns at most limit. Rules with decisions in the last ten seconds come first, the
-// busiest ones first, then all others by name.
-func (f *Figures) Rates(search string, offset, limit int) Rates {
+// Rates returns the rates of all domains, and those of the rules that q asks for. In OrderBusiest, rules with decisions
+// in the last ten seconds come first, the busiest ones first, then all others in OrderTree.
+func (f *Figures) Rates(q RatesQuery) Rates {
 	current, set := f.history.Current(), f.rules.Load()
 	if set == nil {
-		return Rates{Total: current.Total}
+		return Rates{Total: current.Total, Requests: current.Requests}
 	}
+	q.Search = strings.ToLower(q.Search)
 	page := ratesPage{
-		Rates:  Rates{Total: current.Total, Domains: domainRates(current, set)},
-		search: strings.ToLower(search), offset: offset, limit: limit,
-		known: make(map[metrics.RuleName]PerSecond), holds: f.registry.Holds(),
+		Rates:      Rates{Total: current.Total, Requests: current.Requests, Domains: domainRates(current, set)},
+		RatesQuery: q,
+		known:      make(map[metrics.RuleName]PerSecond), holds: f.registry.Holds(),
 	}
 	for _, r := range current.Rules {
 		name := metrics.RuleName{Domain: r.Domain, Rule: r.Rule}
 		page.known[name] = r.PerSecond
-		if rule := set.Rule(r.Domain, r.Rule); rule != nil && isBusy(r.PerSecond) && page.matches(r.Rule) {
+		if rule := set.Rule(r.Domain, r.Rule); rule != nil && page.isBusyFirst(name) && page.matches(r.Rule) {
 			page.add(rule)
 		}
 	}
-	byName := func(a, b *rules.Domain) int { return strings.Compare(a.Name, b.Name) }
+	byName := func(a, b *rules.Domain) int { return compareTree(a.Name, b.Name) }
 	for _, d := range slices.SortedFunc(slices.Values(set.Domains()), byName) {
-		page.addIdle(d)
+		page.addOthers(d)
 	}
 	return page.Rates
 }
-
-func isBusy(p PerSecond) bool { return p.Admitted+p.Denied > 0 }
 
 // domainRates returns the rates of the domains that have rates or rules.
 func domainRates(current *history.Current, set *rules.Set) (list []DomainRates) {
@@ -60,19 +58,24 @@ func domainRates(current *history.Current, set *rules.Set) (list []DomainRates) 
 // ratesPage is a page of the list of rules.
 type ratesPage struct {
 	Rates
-	search        string // in lower case.
-	offset, limit int
-	known         map[metrics.RuleName]PerSecond // the rates of the rules that have decided something.
-	holds         map[metrics.RuleName]*Holds
+	RatesQuery                                // with Search in lower case.
+	known      map[metrics.RuleName]PerSecond // the rates of the rules that have decided something.
+	holds      map[metrics.RuleName]*Holds
 }
 
 func (p *ratesPage) matches(rule string) bool {
-	return p.search == "" || strings.Contains(strings.ToLower(rule), p.search)
+	return p.Search == "" || strings.Contains(strings.ToLower(rule), p.Search)
+}
+
+// isBusyFirst reports whether a rule is listed before those without decisions.
+func (p *ratesPage) isBusyFirst(name metrics.RuleName) bool {
+	known := p.known[name]
+	return p.Order != OrderTree && known.Admitted+known.Denied > 0
 }
 
 // add adds a rule that matches to the list.
 func (p *ratesPage) add(rule *rules.Rule) {
-	if p.MatchingRules++; p.MatchingRules > p.offset && len(p.Rules) < p.limit {
+	if p.MatchingRules++; p.MatchingRules > p.Offset && len(p.Rules) < p.Limit {
 		name := metrics.NameOf(rule)
 		p.Rules = append(p.Rules, RuleRates{
 			Domain: rule.Domain, Rule: rule.FullName, Limit: rule.LimitText(), PerSecond: p.known[name], Holds: p.holds[name],
@@ -80,11 +83,11 @@ func (p *ratesPage) add(rule *rules.Rule) {
 	}
 }
 
-// addIdle adds the matching rules of a domain that had no decisions. It sorts them only if some of them are on the
-// page.
-func (p *ratesPage) addIdle(d *rules.Domain) {
+// addOthers adds the matching rules of a domain that are not listed before, in OrderTree. It sorts them only if some of
+// them are on the page.
+func (p *ratesPage) addOthers(d *rules.Domain) {
 	isLeftOut := func(r *rules.Rule) bool {
-		return len(p.known) > 0 && isBusy(p.known[metrics.NameOf(r)]) || !p.matches(r.FullName)
+		return len(p.known) > 0 && p.isBusyFirst(metrics.NameOf(r)) || !p.matches(r.FullName)
 	}
 	count := 0
 	for _, r := range d.Rules() {
@@ -92,13 +95,44 @@ func (p *ratesPage) addIdle(d *rules.Domain) {
 			count++
 		}
 	}
-	if p.MatchingRules+count <= p.offset || len(p.Rules) == p.limit {
+	if p.MatchingRules+count <= p.Offset || len(p.Rules) == p.Limit {
 		p.MatchingRules += count
 		return
 	}
-	idle := slices.DeleteFunc(slices.Clone(d.Rules()), isLeftOut)
-	slices.SortStableFunc(idle, func(a, b *rules.Rule) int { return strings.Compare(a.FullName, b.FullName) })
-	for _, r := range idle {
+	others := slices.DeleteFunc(slices.Clone(d.Rules()), isLeftOut)
+	slices.SortStableFunc(others, func(a, b *rules.Rule) int { return compareTree(a.FullName, b.FullName) })
+	for _, r := range others {
 		p.add(r)
 	}
+}
+
+// compareTree compares the names of rules so that those that extend a name with a dot follow it at once, and numbers
+// are sorted by value: "a", "a.x_2", "a.x_10", "a-b".
+func compareTree(a, b string) int {
+	for a != "" && b != "" {
+		if n, m := leadingDigits(a), leadingDigits(b); n > 0 && m > 0 {
+			x, y := strings.TrimLeft(a[:n], "0"), strings.TrimLeft(b[:m], "0")
+			if c := cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y), cmp.Compare(n, m)); c != 0 {
+				return c
+			}
+			a, b = a[n:], b[m:]
+			continue
+		}
+		if a[0] != b[0] {
+			return cmp.Compare(treeRank(a[0]), treeRank(b[0]))
+		}
+		a, b = a[1:], b[1:]
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+// leadingDigits returns the number of digits that s starts with.
+func leadingDigits(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789")) }
+
+// treeRank returns the place of a byte in the order of compareTree: the dot comes first.
+func treeRank(b byte) int {
+	if b == '.' {
+		return -1
+	}
+	return int(b)
 }

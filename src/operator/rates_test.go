@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -34,7 +35,7 @@ func TestRatesOfAllRules(t *testing.T) {
 		registry := metrics.New(metrics.Config{})
 		registry.UseRules(set)
 		o := &Figures{Observer: NewObserver(Config{Registry: registry})}
-		if got := o.Rates("", 0, 10); got.MatchingRules != 0 {
+		if got := o.Rates(RatesQuery{Limit: 10}); got.MatchingRules != 0 {
 			t.Errorf("before the first load: got %+v", got)
 		}
 		o.UseRules(set)
@@ -55,26 +56,29 @@ func TestRatesOfAllRules(t *testing.T) {
 		time.Sleep(10*time.Second + time.Millisecond)
 		synctest.Wait()
 		for _, tt := range []struct {
-			search        string
+			search, order string
 			offset, limit int
 			want          string
 		}{
-			{"", 0, 10, "4: b.X 2, b.y 1, a.X 0, a.y 0"},
-			{"", 1, 2, "4: b.y 1, a.X 0"},
-			{"", 3, 5, "4: a.y 0"},
-			{"", 4, 5, "4: "},
-			{"", 0, 1, "4: b.X 2"},
-			{"x", 0, 5, "2: b.X 2, a.X 0"},
-			{"A.", 0, 5, "2: a.X 0, a.y 0"},
-			{"none", 0, 5, "0: "},
+			{"", "", 0, 10, "4: b.X 2, b.y 1, a.X 0, a.y 0"},
+			{"", "", 1, 2, "4: b.y 1, a.X 0"},
+			{"", "", 3, 5, "4: a.y 0"},
+			{"", "", 4, 5, "4: "},
+			{"", "", 0, 1, "4: b.X 2"},
+			{"x", "", 0, 5, "2: b.X 2, a.X 0"},
+			{"A.", "", 0, 5, "2: a.X 0, a.y 0"},
+			{"none", "", 0, 5, "0: "},
+			{"", OrderTree, 0, 10, "4: a.X 0, a.y 0, b.X 2, b.y 1"},
+			{"", OrderTree, 1, 2, "4: a.y 0, b.X 2"},
+			{"y", OrderBusiest, 0, 2, "2: b.y 1, a.y 0"},
 		} {
-			r := o.Rates(tt.search, tt.offset, tt.limit)
+			r := o.Rates(RatesQuery{tt.search, tt.order, tt.offset, tt.limit})
 			var list, domains []string
 			for _, rule := range r.Rules {
 				list = append(list, fmt.Sprintf("%s %.0f", rule.Rule, rule.Admitted))
 			}
 			if got := fmt.Sprintf("%d: %s", r.MatchingRules, strings.Join(list, ", ")); got != tt.want {
-				t.Errorf("%q %d %d: got %s, want %s", tt.search, tt.offset, tt.limit, got, tt.want)
+				t.Errorf("%q %q %d %d: got %s, want %s", tt.search, tt.order, tt.offset, tt.limit, got, tt.want)
 			}
 			for _, d := range r.Domains {
 				domains = append(domains, fmt.Sprintf("%s %.0f", d.Domain, d.Admitted))
@@ -87,4 +91,16 @@ func TestRatesOfAllRules(t *testing.T) {
 			t.Errorf("history of a rule without decisions: %+v, %t", h, ok)
 		}
 	})
+}
+
+func TestCompareTree(t *testing.T) {
+	t.Parallel()
+	names := strings.Fields("a a.b a.b.c a.ip_1.2.3.4 a.ip_1.2.10.4 a.x_2 a.x_02 a.x_10 a.x_10.y a-b a1 aa b")
+	for i, a := range names {
+		for j, b := range names {
+			if got, want := compareTree(a, b), cmp.Compare(i, j); got != want {
+				t.Errorf("%s, %s: got %d, want %d", a, b, got, want)
+			}
+		}
+	}
 }

@@ -57,10 +57,10 @@ func TestFindRuleOfDataFiles(t *testing.T) {
 		{"red", "regex: 1 per day"},
 		{"bold", "wildcard: 1 per day"}, // and wildcards
 		{"both", "banned: 0 per day"},   // the first file decides
-		{"acme", "tenants: 5 per hour, burst 4"},
-		{"acme2", "tenants: 5 per hour, burst 4"},
-		{"big", "tenants: 7 per hour, burst 20"}, // not the wildcard b*
-		{"zero", "tenants: 0 per hour, burst 0"},
+		{"acme", "tenants: 5 per hour, 5 at once"},
+		{"acme2", "tenants: 5 per hour, 5 at once"},
+		{"big", "tenants: 7 per hour, 21 at once"}, // not the wildcard b*
+		{"zero", "tenants: 0 per hour, 0 at once"},
 		{"free", "tenants: unlimited"},
 		{"late", "late: 1 per day"},
 		{"acme ", "alone: 1 per day"},
@@ -69,9 +69,6 @@ func TestFindRuleOfDataFiles(t *testing.T) {
 		m := find(d, entries("k="+tt.value))
 		r := m.OwnLimit()
 		got := fmt.Sprintf("%s: %s", r.Name, r.LimitText())
-		if r.Name == "tenants" && !r.Unlimited {
-			got += fmt.Sprintf(", burst %d", r.Limit.Burst)
-		}
 		if explained := explain(d, entries("k="+tt.value)).Found; got != tt.want || explained != m ||
 			r.LimitsFile != nil {
 			t.Errorf("%s: %s, explained as %v; want %s", tt.value, got, explained, tt.want)

@@ -138,7 +138,7 @@ func TestLimitText(t *testing.T) {
 
 		"{algorithm: sliding_window, period: 90s, requests_per_unit: 5}":                                "5 per 1m30s",
 		"{algorithm: sliding_window, period: 1500ms, requests_per_unit: 5}":                             "5 per 1.5s",
-		"{algorithm: gcra, unit: minute, requests_per_unit: 6, burst: 20}":                              "6 per minute",
+		"{algorithm: gcra, unit: minute, requests_per_unit: 6, burst: 20}":                              "6 per minute, 21 at once",
 		"{unit: month, calendar: true, anchor_day: 15, time_zone: Europe/Berlin, requests_per_unit: 7}": "7 per calendar month from day 15 in Europe/Berlin",
 		"{algorithm: first_hit_window, period: 1h, requests_per_unit: 4000000}":                         "4000000 per 1h",
 		"{algorithm: concurrency, requests_per_unit: 4, hold: 30s, hold_id: id}":                        "4 at a time, each for at most 30s",

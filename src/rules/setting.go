@@ -67,8 +67,9 @@ var Settings = []Setting{
 	}},
 	{
 		Name: "burst", ExcludesUnlimited: true, Algorithms: []algorithm.Kind{algorithm.GCRA}, InWords: true, isInLine: true,
-		value: func(r *Rule) any { return when(r.LimitsFile == nil && r.Limit.Kind == algorithm.GCRA, r.Limit.Burst) },
-		words: func(r *Rule) string { return fmt.Sprintf(", %d at once", r.Limit.Capacity()) },
+		isInShort: true,
+		value:     func(r *Rule) any { return when(r.LimitsFile == nil && r.Limit.Kind == algorithm.GCRA, r.Limit.Burst) },
+		words:     func(r *Rule) string { return fmt.Sprintf(", %d at once", r.Limit.Capacity()) },
 	},
 	{
 		Name: "min_interval", ExcludesUnlimited: true, ExcludesHold: true,
@@ -271,8 +272,8 @@ func (r *Rule) RequestsPerUnit() uint32 {
 	return r.Requests
 }
 
-// LimitText returns the limit for people: "10 per minute", "4 at a time, each for at most 30s", "unlimited", "as in
-// tenants.csv per hour".
+// LimitText returns the limit for people: "10 per minute", "10 per minute, 4 at once", "4 at a time, each for at most
+// 30s", "unlimited", "as in tenants.csv per hour".
 func (r *Rule) LimitText() string {
 	l, window, number := &r.Limit, r.Window(), fmt.Sprint(r.RequestsPerUnit())
 	if r.LimitsFile != nil {
@@ -291,7 +292,8 @@ func (r *Rule) LimitText() string {
 	return number + " per " + window + r.wordsOfSettings(true)
 }
 
-// LimitInWords returns the limit for people with all that decides about a request: "10 per minute, 4 at once".
+// LimitInWords returns the limit for people with all that decides about a request: "10 per minute, 4 at once, 2s
+// apart".
 func (r *Rule) LimitInWords() string { return r.LimitText() + r.wordsOfSettings(false) }
 
 // CalendarWindow returns the window of a limit with a calendar for people, such as "calendar month from day 15 in

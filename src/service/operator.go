@@ -46,9 +46,16 @@ func (s *Service) state() operator.State {
 			st.Replicas = f.Stats().Replicas
 		}
 	}
-	st.StoreSince, st.Rules = s.store.State().ChangedAt, read(s.health, s.health.rules.loaded)
+	stores, set := s.store.State(), s.limiter.Rules()
+	for _, p := range stores.Pools {
+		if p.Outage != nil {
+			st.Outages = append(st.Outages, operator.Outage(*p.Outage))
+		}
+	}
+	st.OnStoreFailure = s.store.FallbacksOf(set)
+	st.StoreSince, st.Rules = stores.ChangedAt, read(s.health, s.health.rules.loaded)
 	st.Rules.Files = int(s.sources.FilesInForce.Load())
-	if set := s.limiter.Rules(); set != nil {
+	if set != nil {
 		st.Rules.Domains, st.Rules.Rules = len(set.Domains()), len(set.Rules())
 	}
 	return st

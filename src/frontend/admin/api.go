@@ -25,10 +25,8 @@ const (
 type Figures interface {
 	State() operator.State
 
-	// Rates returns the rates of all domains, and of the rules whose full name contains search, in
-	// any case. An empty search finds all rules. Rules are sorted by requests per second, the busiest
-	// first, then by name. Rates leaves out the first offset rules and returns at most limit.
-	Rates(search string, offset, limit int) operator.Rates
+	// Rates returns the rates of all domains, and those of the rules that q asks for.
+	Rates(q operator.RatesQuery) operator.Rates
 
 	// History returns the last hour of a rule, or of a domain if rule is empty, or of the whole service
 	// if both are empty. ok is false if there is no such domain or rule, or no history of it.
@@ -69,8 +67,9 @@ func (a figuresAPI) pages() []apiPage {
 			func(*parameters) any { return a.state() },
 		},
 		{
-			"/api/rates", "decisions per second of domains and rules, as JSON; ?search=TEXT&offset=0&limit=100",
-			[]string{"search", "offset", "limit"},
+			"/api/rates", "decisions per second of domains and rules, as JSON; ?search=TEXT&order=busiest|tree&" +
+				"offset=0&limit=100",
+			[]string{"search", "order", "offset", "limit"},
 			a.rates,
 		},
 		{
@@ -120,15 +119,18 @@ func (a figuresAPI) state() operator.State {
 }
 
 func (a figuresAPI) rates(p *parameters) any {
-	search, offset, limit := p.text("search"), p.number("offset", 0, 0, 1<<31-1), p.limit(defaultRules)
+	q := operator.RatesQuery{
+		Search: p.text("search"), Order: p.oneOf("order", operator.OrderBusiest, operator.OrderTree),
+		Offset: p.number("offset", 0, 0, 1<<31-1), Limit: p.limit(defaultRules),
+	}
 	if p.err != nil {
 		return nil
 	}
-	return a.ratesOf(search, offset, limit)
+	return a.ratesOf(q)
 }
 
-func (a figuresAPI) ratesOf(search string, offset, limit int) operator.Rates {
-	r := a.figures.Rates(search, offset, limit)
+func (a figuresAPI) ratesOf(q operator.RatesQuery) operator.Rates {
+	r := a.figures.Rates(q)
 	r.Domains, r.Rules = listOf(r.Domains), listOf(r.Rules)
 	return r
 }

@@ -46,16 +46,19 @@ func (f *fakeFigures) State() operator.State {
 	return f.state
 }
 
-func (f *fakeFigures) Rates(search string, offset, limit int) operator.Rates {
+func (f *fakeFigures) Rates(q operator.RatesQuery) operator.Rates {
 	f.mu.Lock()
 	r := f.rates
 	f.mu.Unlock()
 	r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), func(r operator.RuleRates) bool {
-		return !strings.Contains(strings.ToLower(r.Domain+" "+r.Rule), strings.ToLower(search))
+		return !strings.Contains(strings.ToLower(r.Domain+" "+r.Rule), strings.ToLower(q.Search))
 	})
 	r.MatchingRules = len(r.Rules)
-	r.Rules = r.Rules[min(offset, len(r.Rules)):]
-	r.Rules = r.Rules[:min(limit, len(r.Rules))]
+	if q.Order == operator.OrderTree {
+		slices.SortStableFunc(r.Rules, func(a, b operator.RuleRates) int { return strings.Compare(a.Rule, b.Rule) })
+	}
+	r.Rules = r.Rules[min(q.Offset, len(r.Rules)):]
+	r.Rules = r.Rules[:min(q.Limit, len(r.Rules))]
 	return r
 }
 
@@ -153,8 +156,9 @@ func TestAPI(t *testing.T) {
 		Store: "memory", Replicas: 2,
 	}
 	f.rates = operator.Rates{
-		Total:   operator.PerSecond{Admitted: 10, Denied: 1, Near: 2, Shadow: 3, Fallback: 4, Failed: 5},
-		Domains: []operator.DomainRates{{Domain: "d", PerSecond: operator.PerSecond{Admitted: 10}}},
+		Total:    operator.PerSecond{Admitted: 10, Denied: 1, Near: 2, Shadow: 3, Fallback: 4, Failed: 5},
+		Requests: operator.RequestsPerSecond{Admitted: 8, Denied: 1, Fallback: 2, Failed: 3},
+		Domains:  []operator.DomainRates{{Domain: "d", PerSecond: operator.PerSecond{Admitted: 10}}},
 		Rules: []operator.RuleRates{
 			{
 				Domain: "d", Rule: "ip", Limit: "10 per minute",
@@ -174,7 +178,7 @@ func TestAPI(t *testing.T) {
 	const (
 		state = `{"version":"1.2.3","commit":"abc","now":"2026-11-23T12:00:00Z","started_at":"2026-11-23T11:00:00Z","ready":true,"components":[],"store":"memory",` +
 			`"rules":{"hash":"","domains":0,"rules":0,"files":0,"problems":[]},"replicas":2}`
-		totals  = `{"total":{"admitted":10,"denied":1,"near":2,"shadow":3,"fallback":4,"failed":5},"domains":[{"domain":"d","admitted":10,"denied":0,"near":0,"shadow":0,"fallback":0,"failed":0}],`
+		totals  = `{"total":{"admitted":10,"denied":1,"near":2,"shadow":3,"fallback":4,"failed":5},"requests":{"admitted":8,"denied":1,"fallback":2,"failed":3},"domains":[{"domain":"d","admitted":10,"denied":0,"near":0,"shadow":0,"fallback":0,"failed":0}],`
 		ip      = `{"domain":"d","rule":"ip","limit":"10 per minute","admitted":0,"denied":1,"near":0,"shadow":0,"fallback":0,"failed":0}`
 		user    = `{"domain":"d","rule":"user","limit":"1 per day","admitted":0,"denied":0,"near":0,"shadow":0,"fallback":0,"failed":0}`
 		history = `{"start":"2026-11-23T12:00:00Z","step_seconds":10,"admitted":[1,2.5],"denied":[],"near":[],"shadow":[],"fallback":[],"failed":[]}`
@@ -193,11 +197,13 @@ func TestAPI(t *testing.T) {
 		{"/api/rates?limit=1", 200, totals + `"rules":[` + ip + `],"matching_rules":2}`},
 		{"/api/rates?offset=1&limit=1000", 200, totals + `"rules":[` + user + `],"matching_rules":2}`},
 		{"/api/rates?offset=9", 200, totals + `"rules":[],"matching_rules":2}`},
+		{"/api/rates?order=tree&limit=1", 200, totals + `"rules":[` + ip + `],"matching_rules":2}`},
+		{"/api/rates?order=name", 400, `order="name" is not allowed; it is busiest or tree`},
 		{"/api/rates?limit=0", 400, `limit="0" is not allowed; it is a whole number from 1 to 1000`},
 		{"/api/rates?limit=1001", 400, `limit="1001" is not allowed; it is a whole number from 1 to 1000`},
 		{"/api/rates?offset=-1", 400, `offset="-1" is not allowed; it is a whole number from 0 to 2147483647`},
 		{"/api/rates?limit=1&limit=2", 400, `parameter limit is given 2 times; give it once`},
-		{"/api/rates?serach=x", 400, `unknown parameter "serach"; this page takes search, offset, limit`},
+		{"/api/rates?serach=x", 400, `unknown parameter "serach"; this page takes search, order, offset, limit`},
 		{"/api/rates?search=%zz", 400, `the query "search=%zz" is not valid: invalid URL escape "%zz"`},
 		{"/api/history", 200, history},
 		{"/api/history?domain=d", 200, history},

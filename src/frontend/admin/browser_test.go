@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -108,8 +109,8 @@ func TestPageInBrowser(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *browser.Browser){
 		"live": testPageIsLive, "strangers": testPageShowsTextOfStrangers, "rules": testPageWithManyRules,
 		"looks": testPageLooks, "restart": testPageSurvivesRestart, "keyboard": testPageKeyboard,
-		"descriptors": testPageDescriptors,
-		"token":       testPageWithToken, "candidate": testPageOfCandidate, "quotas": testPageOfQuotas,
+		"descriptors": testPageDescriptors, "outage": testPageInOutage, "denials first": testPageDeniedFirst,
+		"token": testPageWithToken, "candidate": testPageOfCandidate, "quotas": testPageOfQuotas,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -192,7 +193,7 @@ func testPageWithToken(t *testing.T, chromium *browser.Browser) {
 	p := chromium.Open(t, "http://operator:secret@"+port.address+"/", 1280)
 	p.Await("document.getElementById('disconnected').innerText.includes(': 32 listeners are connected to /api/events; " +
 		"close one of them. ')")
-	p.Await(fmt.Sprintf(rowsOf, "rules") + " > 99")
+	p.Await(fmt.Sprintf(rowsOf, "rules") + " > 24")
 	port.stop()
 	port.start()
 	p.Await(isConnected)
@@ -240,14 +241,135 @@ func testPageWithManyRules(t *testing.T, chromium *browser.Browser) {
 		}
 	})
 	p := chromium.Open(t, port.url(), 1280)
-	p.Await(fmt.Sprintf(rowsOf, "rules") + " === 101") // 100 rules below their domain
-	p.Await("document.getElementById('rules-range').textContent === '1–100 of 10,000 rules, the busiest first'")
+	p.Await(fmt.Sprintf(rowsOf, "rules") + " === 25")
+	p.Await("document.getElementById('rules-range').textContent === '1–25 of 10,000 rules, the busiest first'")
 	p.Click("#rules-next")
-	p.Await("document.querySelectorAll('#rules-table tbody th')[1].textContent === 'user_00100'")
+	p.Await("document.querySelector('#rules-table tbody th').textContent === 'api.user_00025'")
+	port.figures.set(func(_ *operator.State, r *operator.Rates) { slices.Reverse(r.Rules) })
+	p.Do("const order = document.getElementById('rules-order'); order.value = 'tree'; " +
+		"order.dispatchEvent(new Event('change'))")
+	p.Await("document.getElementById('rules-range').textContent === '1–25 of 10,000 rules, by name'")
+	p.Click("#rules-next")
+	p.Await("[...document.querySelectorAll('#rules-table tbody th')].slice(0, 2).map((e) => e.textContent).join() === " +
+		"'api,user_00025'") // Each page of the tree shows the domain.
 	p.Type("#rules-search", "USER_0777")
 	p.Await("document.getElementById('rules-range').textContent === '1–10 of 10 rules'")
 	p.Type("#rules-search", "nothing")
 	p.Await("document.getElementById('rules-range').textContent === 'No rule matches.'")
+	if problems := p.Problems(); problems != nil {
+		t.Errorf("%q", problems)
+	}
+}
+
+// In an outage, the badge, the tile of failed decisions and the store are red, and one sentence says what happens.
+func testPageInOutage(t *testing.T, chromium *browser.Browser) {
+	port := newOperatorPort(t)
+	since := time.Now().Add(-5 * time.Minute)
+	var rates operator.Rates
+	port.figures.set(func(s *operator.State, r *operator.Rates) {
+		s.Outages = []operator.Outage{{Store: "Redis", SilentServers: 1, Servers: 1, Since: since}}
+		s.OnStoreFailure, s.Replicas = []string{"error"}, 0
+		s.Components[1].Note = "1 server without an answer, only probed"
+		r.Total, r.Requests = operator.PerSecond{Failed: 50}, operator.RequestsPerSecond{Failed: 40}
+		for i := range r.Rules {
+			r.Rules[i].PerSecond = operator.PerSecond{Failed: 1}
+		}
+		rates = *r
+	})
+	p := chromium.Open(t, port.url(), 390)
+	const badge = "document.getElementById('ready')"
+	p.Await(badge + ".textContent === 'Redis does not answer' && " + badge + ".classList.contains('bad') && " +
+		"document.title.startsWith('Redis does not answer')")
+	p.Await("document.querySelectorAll('.tile.alarm').length === 1 && " +
+		"document.querySelector('.tile.alarm').innerText.replaceAll(/\\s+/g, ' ') === 'Failed 50/s 100.0 %'")
+	p.Await("document.querySelector('#state > .failed').innerText === 'Store\\nredis\\nnot answering for 50 min'")
+	sentence := func(want string) {
+		t.Helper()
+		want = "Redis has not answered since " + since.Format(time.TimeOnly) + "; " + want
+		p.Await("document.getElementById('problems').innerText === " + strconv.Quote(want))
+	}
+	sentence("100 % of requests get an error (on_store_failure: error)")
+	if got := p.Text("document.getElementById('notes').innerText + " +
+		"document.getElementById('state').innerText.includes('Replicas')"); got != "false" {
+		t.Errorf("notes and unknown replicas: %q", got)
+	}
+	if got := p.Text("[...document.querySelectorAll('#rules-table th[scope=col]')].filter((e) => e.checkVisibility())" +
+		".map((e) => e.textContent).join()"); got != "Rule,Admitted,Denied,Failed" {
+		t.Errorf("the columns on a phone are %s", got)
+	}
+	checkContrast(t, p)
+	p.PreferDark(true)
+	checkContrast(t, p)
+	for want, requests := range map[string]operator.RequestsPerSecond{
+		"no requests in the last 10 s (on_store_failure: error, local)":          {},
+		"no request of the last 10 s needed it (on_store_failure: error, local)": {Admitted: 2},
+		"less than 1 % of requests get an error, more than 99 % of requests are decided without the store " +
+			"(on_store_failure: error, local)": {Admitted: 998, Denied: 1, Fallback: 999, Failed: 1},
+	} {
+		port.figures.set(func(s *operator.State, r *operator.Rates) {
+			s.OnStoreFailure, r.Requests = []string{"error", "local"}, requests
+		})
+		sentence(want)
+	}
+	port.figures.set(func(s *operator.State, _ *operator.Rates) { s.OnStoreFailure = []string{"local"} })
+	p.Await(badge + ".classList.contains('wait')")
+	port.figures.set(func(s *operator.State, r *operator.Rates) {
+		s.Outages[0].SilentServers, s.Outages[0].Servers, s.Outages[0].Since = 2, 3, time.Time{}
+		r.Requests = rates.Requests
+	})
+	p.Await("document.getElementById('problems').innerText === '2 servers of 3 of Redis have not answered since this " +
+		"process started; 100 % of requests get an error (on_store_failure: local)'")
+	if problems := p.Problems(); problems != nil {
+		t.Errorf("%q", problems)
+	}
+}
+
+// Denials and subjects are above the rules while something is denied. Sections without content have one line, and a
+// table has pages instead of a bar to scroll.
+func testPageDeniedFirst(t *testing.T, chromium *browser.Browser) {
+	port := newOperatorPort(t)
+	nothing := map[string][]operator.Subject{operator.TopHot: {}, operator.TopDenied: {}}
+	port.figures.set(func(_ *operator.State, r *operator.Rates) {
+		r.Total, r.Rules, port.figures.top = operator.PerSecond{}, nil, nothing
+		port.figures.hour = &operator.History{StepSeconds: 10}
+	})
+	p := chromium.Open(t, port.url(), 1280)
+	order := func(want string) {
+		t.Helper()
+		p.Await("[...document.querySelectorAll('main > section')].filter((e) => !e.hidden).map((e) => e.id).join(' ') === '" +
+			want + "'")
+	}
+	p.Await("document.getElementById('rules-range').textContent === 'There are no rules.'")
+	order("rates state-section rules denials subjects explain")
+	for _, id := range []string{"rules", "denials", "subjects"} {
+		if got := p.Text("document.getElementById('" + id + "').offsetHeight < 90 && " +
+			"![...document.querySelectorAll('#" + id + " table')].some((e) => e.checkVisibility())"); got != "true" {
+			t.Errorf("the empty section %s is not folded", id)
+		}
+	}
+	for i := range 25 {
+		port.figures.deny(operator.Denial{At: time.Now(), Domain: "api", Subject: fmt.Sprintf("user=u%02d", i)})
+	}
+	port.figures.set(func(_ *operator.State, r *operator.Rates) { r.Total.Denied = 0.1 })
+	order("rates state-section denials subjects rules explain")
+	const shown = "document.querySelector('#denials-table tbody .mono').textContent === "
+	p.Await(shown + "'user=u24'")
+	p.Click("#denials-next")
+	p.Await(shown + "'user=u14'")
+	port.figures.deny(operator.Denial{At: time.Now(), Domain: "api", Subject: "user=new"})
+	p.Click("#denials-next")
+	p.Await(shown + "'user=u04'")
+	p.Await("document.getElementById('denials-range').textContent === '21–25 of 25' && " +
+		"document.getElementById('denials-count').textContent === 'New ones wait on the first page.'")
+	p.Click("#denials-previous")
+	p.Click("#denials-previous")
+	p.Await(shown + "'user=new'")
+	if got := p.Text("[...document.querySelectorAll('main *')].filter((e) => ['auto', 'scroll'].includes(" +
+		"getComputedStyle(e).overflowY) && e.tagName !== 'TEXTAREA').length"); got != "0" {
+		t.Errorf("%s parts of the page scroll by themselves", got)
+	}
+	port.figures.set(func(_ *operator.State, r *operator.Rates) { r.Total.Denied = 0 })
+	order("rates state-section rules denials subjects explain")
 	if problems := p.Problems(); problems != nil {
 		t.Errorf("%q", problems)
 	}
@@ -410,8 +532,8 @@ func testPageLooks(t *testing.T, chromium *browser.Browser) {
 	port := newOperatorPort(t)
 	fillForPictures(port.figures)
 	p := chromium.Open(t, port.url(), 1280)
-	const isFilled = "document.querySelectorAll('#denials-table tbody tr').length === 30 && " +
-		"document.querySelectorAll('#rules-table tbody tr').length === 48 && document.querySelector('#chart canvas') !== null"
+	const isFilled = "document.querySelectorAll('#denials-table tbody tr').length === 10 && " +
+		"document.querySelectorAll('#rules-table tbody tr').length === 25 && document.querySelector('#chart canvas') !== null"
 	p.Await(isFilled)
 	p.Await("!document.getElementById('candidate').hidden && " + fmt.Sprintf(rowsOf, "candidate-examples") + " === 2")
 	const background = "getComputedStyle(document.body).backgroundColor"
@@ -466,13 +588,13 @@ func testPageSurvivesRestart(t *testing.T, chromium *browser.Browser) {
 func testPageKeyboard(t *testing.T, chromium *browser.Browser) {
 	port := newOperatorPort(t)
 	p := chromium.Open(t, port.url(), 1280)
-	p.Await(fmt.Sprintf(rowsOf, "rules") + " > 99")
+	p.Await(fmt.Sprintf(rowsOf, "rules") + " > 24")
 	p.Press("\t")
 	if got := p.Text(
 		"document.activeElement.textContent + ' ' + (document.activeElement.getBoundingClientRect().top >= 0)"); got != "Skip to the figures true" {
 		t.Errorf("Tab leads to %q", got)
 	}
-	p.Do("document.querySelectorAll('#rules-table tbody button')[1].focus()")
+	p.Do("document.querySelector('#rules-table tbody button').focus()")
 	p.Press("\r")
 	p.Await("document.getElementById('scope').textContent === 'api: tenant' && " +
 		"!document.getElementById('scope-all').hidden")
@@ -486,8 +608,8 @@ func testPageKeyboard(t *testing.T, chromium *browser.Browser) {
 			PerSecond: operator.PerSecond{Admitted: 1000},
 		}}, r.Rules...)
 	})
-	p.Await("document.querySelector('#rules-table tbody button').textContent === 'aaa'")
-	if got := p.Text("document.activeElement.textContent"); got != "tenant" {
+	p.Await("document.querySelector('#rules-table tbody button').textContent === 'aaa.first'")
+	if got := p.Text("document.activeElement.textContent"); got != "api.tenant" {
 		t.Errorf("after an update the focus is on %q", got)
 	}
 	unnamed := "[...document.querySelectorAll('input, select, textarea, button')].filter(e => !e.labels?.length && " +

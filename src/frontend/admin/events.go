@@ -167,7 +167,7 @@ func (s *eventStream) computeUpdate() []byte {
 	}
 	u := Update{
 		State: s.api.state(),
-		Rates: s.api.ratesOf("", 0, updateRules),
+		Rates: s.api.ratesOf(operator.RatesQuery{Limit: updateRules}),
 		Top:   TopSubjects{topOf(operator.TopHot), topOf(operator.TopDenied)},
 
 		Quotas: s.api.updateQuotas(),

@@ -32,7 +32,7 @@ descriptors:
 		"10 per 1h, refused hits count", "unlimited",
 		"1 per calendar month from day 15 in Europe/Berlin", "1 per 2 calendar weeks from Monday in UTC",
 		"1 per calendar day in UTC",
-		"4 at a time, each for at most 30s", "9 per hour, reservations charged after 30s, 9 at once",
+		"4 at a time, each for at most 30s", "9 per hour, 9 at once, reservations charged after 30s",
 	} {
 		if got := set.Rules()[i].LimitInWords(); got != want {
 			t.Errorf("got %q, want %q", got, want)

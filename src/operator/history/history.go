@@ -1,5 +1,6 @@
 // Package history keeps the rates of decisions of the last hour, of all rules together, of each domain and of the
-// busiest rules, and those of the last ten seconds of all rules. It reads the counters of a metrics.Registry.
+// busiest rules, and those of the last ten seconds of all rules. It reads the counters of a metrics.Registry. It counts
+// requests itself.
 package history
 
 import (
@@ -74,6 +75,7 @@ type Rates struct {
 // second, then by name. Callers must not change them.
 type Current struct {
 	Total          PerSecond
+	Requests       RequestsPerSecond
 	Domains, Rules []Rates
 }
 
@@ -90,12 +92,14 @@ type Hour struct {
 	Failed      []float64 `json:"failed"`
 }
 
-// History keeps rates. Run must run meanwhile.
+// History keeps rates. It is a limiter.Recorder that counts requests. Run must run meanwhile.
 type History struct {
-	cfg Config
+	cfg           Config
+	requestCounts requestCounts
 
 	mu           sync.Mutex // guards the fields below.
 	total        series
+	requests     series // those of requestCounts, without a ring.
 	domains      map[string]*series
 	rules        map[metrics.RuleName]*series
 	current      *Current                    // nil if there was a reading since it was made.
@@ -149,6 +153,7 @@ func (h *History) Run(ctx context.Context) error {
 
 func (h *History) forEachSeries(do func(*series)) {
 	do(&h.total)
+	do(&h.requests)
 	for _, s := range h.domains {
 		do(s)
 	}
@@ -171,6 +176,9 @@ func (h *History) read(now time.Time) {
 	h.readings++
 	h.lastReading, h.readingTimes[slot], h.current = now, elapsed, nil
 	h.forEachSeries(func(s *series) { s.recent[slot] = [numValues]float32{} })
+	if requests := h.requests.addedSince(h.requestCounts.values()); !isFirst {
+		h.requests.add(slot, requests)
+	}
 	h.cfg.Registry.ForEachDecisions(func(domain, name string, d metrics.Decisions) {
 		s := seriesOf(h.rules, metrics.RuleName{Domain: domain, Rule: name}, h.readings)
 		added := s.addedSince(h.valuesOf(d))
@@ -329,7 +337,7 @@ func (h *History) Current() *Current {
 	if h.current != nil {
 		return h.current
 	}
-	c := &Current{Total: h.rateOf(&h.total)}
+	c := &Current{Total: h.rateOf(&h.total), Requests: h.requestRates()}
 	for domain, s := range h.domains {
 		if domain != "" { // Limits of requests are counted without their domain.
 			c.Domains = append(c.Domains, Rates{domain, "", h.rateOf(s)})

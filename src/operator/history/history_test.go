@@ -362,3 +362,28 @@ func BenchmarkRead(b *testing.B) {
 		})
 	}
 }
+
+// Requests are counted by what became of them. Those that failed count as failed only.
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	f := start(t, Config{}, testRules)
+	record := func(n int, a *limiter.Answer) {
+		for range n {
+			f.Record(nil, a)
+		}
+	}
+	record(30, &limiter.Answer{})
+	record(20, &limiter.Answer{Over: true})
+	record(10, &limiter.Answer{Fallback: backend.FallbackLocal})
+	record(5, &limiter.Answer{Over: true, Fallback: backend.FallbackDeny})
+	record(40, &limiter.Answer{Over: true, Statuses: []limiter.Status{{}, {StoreFailed: true}}})
+	f.wait(Step)
+	want := RequestsPerSecond{Admitted: 4, Denied: 2.5, Fallback: 1.5, Failed: 4}
+	if got := f.Current().Requests; got != want || got.Total() != 10.5 {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	f.wait(Step)
+	if got := f.Current().Requests; got != (RequestsPerSecond{}) {
+		t.Errorf("ten seconds later: got %+v", got)
+	}
+}

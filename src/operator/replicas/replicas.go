@@ -17,7 +17,7 @@ func Rates(list []operator.Rates) operator.Rates {
 	type ruleName struct{ domain, rule string }
 	domains, rules := make(map[string]int), make(map[ruleName]int)
 	for i, r := range list {
-		sum.Total = add(sum.Total, r.Total)
+		sum.Total, sum.Requests = add(sum.Total, r.Total), addRequests(sum.Requests, r.Requests)
 		sum.MatchingRules = max(sum.MatchingRules, r.MatchingRules)
 		for _, d := range r.Domains {
 			at, known := domains[d.Domain]
@@ -51,6 +51,14 @@ func add(a, b operator.PerSecond) operator.PerSecond {
 	return operator.PerSecond{
 		Admitted: a.Admitted + b.Admitted, Denied: a.Denied + b.Denied, Near: a.Near + b.Near, Shadow: a.Shadow + b.Shadow,
 		Fallback: a.Fallback + b.Fallback, Failed: a.Failed + b.Failed,
+	}
+}
+
+// addRequests returns a + b.
+func addRequests(a, b operator.RequestsPerSecond) operator.RequestsPerSecond {
+	return operator.RequestsPerSecond{
+		Admitted: a.Admitted + b.Admitted, Denied: a.Denied + b.Denied, Fallback: a.Fallback + b.Fallback,
+		Failed: a.Failed + b.Failed,
 	}
 }
 

@@ -22,13 +22,15 @@ func TestRates(t *testing.T) {
 	got := Rates([]operator.Rates{
 		{
 			Total: operator.PerSecond{Admitted: 8, Denied: 1, Failed: 3}, MatchingRules: 9,
-			Domains: []operator.DomainRates{domain("d", 8), domain("e", 0)},
-			Rules:   []operator.RuleRates{rule("d.a", "5 per second", 3, 0, &operator.Holds{Open: 1, Charged: 2})},
+			Requests: operator.RequestsPerSecond{Admitted: 4, Failed: 2},
+			Domains:  []operator.DomainRates{domain("d", 8), domain("e", 0)},
+			Rules:    []operator.RuleRates{rule("d.a", "5 per second", 3, 0, &operator.Holds{Open: 1, Charged: 2})},
 		},
 		{}, // It did not answer.
 		{
 			Total: operator.PerSecond{Admitted: 2, Denied: 4}, MatchingRules: 2,
-			Domains: []operator.DomainRates{domain("d", 2)},
+			Requests: operator.RequestsPerSecond{Admitted: 1, Denied: 4, Fallback: 3},
+			Domains:  []operator.DomainRates{domain("d", 2)},
 			Rules: []operator.RuleRates{
 				rule("d.b", "1 per day", 0, 0, nil),
 				rule("d.a", "6 per second", 1, 0, &operator.Holds{Open: 2, Expired: 1}),
@@ -41,7 +43,8 @@ func TestRates(t *testing.T) {
 	b.Shares = []float64{0, 0, 0}
 	want := operator.Rates{
 		Total: operator.PerSecond{Admitted: 10, Denied: 5, Failed: 3}, MatchingRules: 9,
-		Domains: []operator.DomainRates{domain("d", 10), domain("e", 0)}, Rules: []operator.RuleRates{a, b},
+		Requests: operator.RequestsPerSecond{Admitted: 5, Denied: 4, Fallback: 3, Failed: 2},
+		Domains:  []operator.DomainRates{domain("d", 10), domain("e", 0)}, Rules: []operator.RuleRates{a, b},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)

@@ -48,6 +48,9 @@ const (
 
 var windowLengths = [windowCount]time.Duration{time.Minute, time.Hour}
 
+// minCountedTime is the least time that a rate is over, so that the first hits after a start are no high rate.
+const minCountedTime = 10 * time.Second
+
 // RequestLimits is the name of the rule that stands for the limits that come with the requests to a domain.
 const RequestLimits = "(request)"
 
@@ -73,6 +76,7 @@ type Tracker struct {
 	activated   []*ruleSubjects // the rules that became active since the last advance.
 
 	// Only advance uses these fields.
+	startedAt    time.Time             // the time of the first advance.
 	active       []*ruleSubjects       // those of the last intervals. Removed ones stay until they are idle.
 	activeByKind [kindCount][]activity // memory that is used again.
 }
@@ -87,10 +91,12 @@ type ruleSubjects struct {
 	isActive  bool       // true if the rule is in Tracker.active or Tracker.activated.
 	isRemoved bool       // true if a reload removed the rule, so that it gets no rankings.
 	isRanked  bool       // true if the rule may have rankings.
-	since     time.Time  // when the rule got its rankings. It is zero until the first advance after that.
-	rankings  [kindCount]*ranking
-	entries   []rules.Entry // memory that is used again.
-	text      []byte
+	// missedHits is true if the rule had decisions without rankings. If not, its rankings count since Tracker.startedAt.
+	missedHits bool
+	since      time.Time // when the rule got its rankings. It is zero until the first advance after that.
+	rankings   [kindCount]*ranking
+	entries    []rules.Entry // memory that is used again.
+	text       []byte
 }
 
 // ranking has the windows of one kind.
@@ -191,7 +197,7 @@ func newRuleSubjects(name metrics.RuleName) *ruleSubjects {
 // dropRankings takes the rankings from r. The caller holds r.mu.
 func (t *Tracker) dropRankings(r *ruleSubjects) {
 	if r.isRanked {
-		r.isRanked, r.rankings, r.since = false, [kindCount]*ranking{}, time.Time{}
+		r.isRanked, r.missedHits, r.rankings, r.since = false, true, [kindCount]*ranking{}, time.Time{}
 		t.ranked.Add(-1)
 	}
 }
@@ -280,6 +286,7 @@ func (t *Tracker) reserve(r *ruleSubjects) {
 	}
 	if r.isRanked = t.ranked.Add(1) <= int64(t.maxRules); !r.isRanked {
 		t.ranked.Add(-1)
+		r.missedHits = true
 	}
 }
 
@@ -332,6 +339,8 @@ func (t *Tracker) advance(now time.Time) {
 	elapsed := samplingInterval
 	if last := t.advancedAt.Load(); last != 0 {
 		elapsed = max(now.Sub(time.Unix(0, last)), time.Millisecond)
+	} else {
+		t.startedAt = now
 	}
 	t.advancedAt.Store(now.UnixNano())
 	for kind := range kindCount {
@@ -390,7 +399,9 @@ func (t *Tracker) endInterval(r *ruleSubjects, now time.Time, perInterval float6
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.isRanked && r.since.IsZero() {
-		r.since = now
+		if r.since = now; !r.missedHits {
+			r.since = t.startedAt
+		}
 	}
 	isIdle := true
 	for kind := range r.samplers {
@@ -475,7 +486,7 @@ func (r *ruleSubjects) appendSubjects(list []Subject, now time.Time, q Query) []
 	share := 1 - float64(inPeriod)/float64(length)
 	counted := length
 	if !r.since.IsZero() {
-		counted = min(max(now.Sub(r.since), time.Second), length)
+		counted = min(max(now.Sub(r.since), minCountedTime), length)
 	}
 	w.forEach(share, func(subject []byte, hits float64) {
 		if hits >= 0.5 {

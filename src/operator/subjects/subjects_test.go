@@ -93,6 +93,35 @@ func TestPerSecond(t *testing.T) {
 	}
 }
 
+// The first hits of a rule are a rate over the time since the start, in which it had no others, and over at least ten
+// seconds. A rule whose earlier decisions were not counted has a rate since it is.
+func TestPerSecondAfterStart(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		startedAgo time.Duration
+		missedHits bool
+		want       float64
+	}{
+		{time.Second, false, 3},
+		{20 * time.Second, false, 1.5},
+		{time.Hour, false, 0.5},
+		{time.Hour, true, 3},
+	} {
+		tracker, set := seededTracker(t, 1, 1, twoRules)
+		now := noon.Add(tt.startedAgo)
+		tracker.advance(noon)
+		tracker.advance(now.Add(-time.Millisecond))
+		ask(tracker, set, 0, "a", 30, false)
+		for _, r := range tracker.rules {
+			r.missedHits = tt.missedHits
+		}
+		tracker.advance(now)
+		if top := tracker.Top(now, Query{Limit: 1}); len(top) != 1 || top[0].PerSecond != tt.want {
+			t.Errorf("%v after the start: got %+v, want %g per second", tt.startedAgo, top, tt.want)
+		}
+	}
+}
+
 const manyRules = `
 domain: d
 descriptors:

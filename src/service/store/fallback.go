@@ -66,6 +66,27 @@ func (s *Store) worksAlone(set *rules.Set) bool {
 	})
 }
 
+// FallbacksOf returns the values of on_store_failure that decide by set, in a fixed order. It is empty for memory.
+func (s *Store) FallbacksOf(set *rules.Set) (names []string) {
+	if s.Fallback == nil {
+		return nil
+	}
+	decides := func(f backend.Fallback) bool {
+		return set != nil && slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool {
+			return !r.Unlimited && r.Fallback == f
+		})
+	}
+	for i, name := range backend.FallbackNames() {
+		if decides(backend.Fallback(i)) {
+			names = append(names, name)
+		}
+	}
+	if names == nil {
+		return []string{DefaultFallback(s.cfg.Settings).String()}
+	}
+	return names
+}
+
 // UseRules prepares for the rules before the limiter decides by them: on_store_failure may count in this process.
 func (s *Store) UseRules(set *rules.Set) {
 	if s.Fallback == nil {

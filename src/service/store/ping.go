@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ratelimit/src/backend/changes"
@@ -31,8 +32,10 @@ type Pool struct {
 	tlsCheck                     storeTLSCheck
 	client
 
+	lastBreakerOpening atomic.Int64 // when the breaker of a server last opened, in nanoseconds since 1970; 0 if none did.
+
 	mu    sync.Mutex
-	state PoolState // guarded by mu; without its note.
+	state PoolState // guarded by mu; without its note and outage.
 }
 
 // client is what Redis and Memcached have in common.
@@ -68,6 +71,23 @@ func (p *Pool) healthNote() string {
 		return output.Plural(n, "server") + " without an answer, only probed"
 	}
 	return ""
+}
+
+// outage returns which servers do not answer, as pings and breakers tell; nil if none.
+func (p *Pool) outage(st *PoolState) *Outage {
+	stats := p.Stats()
+	o := &Outage{Store: p.labelInMessages, SilentServers: stats.OpenBreakers, Servers: max(stats.Servers, 1)}
+	switch opened := p.lastBreakerOpening.Load(); {
+	case !st.HasAnswered:
+		o.SilentServers = o.Servers
+	case stats.OpenBreakers > 0:
+		o.Since = time.Unix(0, opened)
+	case st.Err != nil:
+		o.SilentServers, o.Since = o.Servers, st.ChangedAt
+	default:
+		return nil
+	}
+	return o
 }
 
 // slowError returns the error of a server that answers later than the timeout.

@@ -108,17 +108,20 @@ func (s *Store) remoteConfig(p *Pool, conns int, timeout time.Duration) remote.C
 		},
 		MaxWaitingCalls: int64(s.cfg.Failure.MaxInFlight),
 		BreakerFailures: failures,
-		OnBreaker:       s.logBreaker(p.productName),
+		OnBreaker:       s.logBreaker(p),
 		OnSlowServer:    func(e *remote.SlowError) { s.cfg.Log.Warnf("calls time out: %v", p.slowError(e)) },
 	}
 }
 
 // logBreaker logs at one level that a breaker opened and closed, so that a log with the first line has the second.
-func (s *Store) logBreaker(product string) func(addr string, open bool, why error) {
+func (s *Store) logBreaker(p *Pool) func(addr string, open bool, why error) {
+	product := p.productName
 	return func(addr string, open bool, why error) {
-		s.lastBreakerChange.Store(time.Now().UnixNano())
+		now := time.Now().UnixNano()
+		s.lastBreakerChange.Store(now)
 		switch {
 		case open:
+			p.lastBreakerOpening.Store(now)
 			s.cfg.Log.Warnf("%s at %s is only probed until it answers: %v", product, addr, why)
 		case why != nil:
 			s.cfg.Log.Warnf("%s at %s is not probed any more: %v", product, addr, why)
@@ -167,6 +170,14 @@ type PoolState struct {
 	HasAnswered bool      // set if the store has answered at least once.
 	Note        string    // a remark that does not make the process unready.
 	ChangedAt   time.Time // when the pool last began or ceased to answer pings; zero before the first answer.
+	Outage      *Outage   // nil if all servers answer.
+}
+
+// Outage says that servers of a pool do not answer.
+type Outage struct {
+	Store                  string // Redis, Memcached, or the Redis of limits by the second.
+	SilentServers, Servers int
+	Since                  time.Time // when the last of them ceased to answer; zero if none has answered yet.
 }
 
 // Error says why a store cannot be used.
@@ -186,7 +197,7 @@ func (s *Store) State() State {
 		p.mu.Lock()
 		pool := p.state
 		p.mu.Unlock()
-		pool.Note = p.healthNote()
+		pool.Note, pool.Outage = p.healthNote(), p.outage(&pool)
 		st.Pools = append(st.Pools, pool)
 		if pool.ChangedAt.After(st.ChangedAt) {
 			st.ChangedAt = pool.ChangedAt

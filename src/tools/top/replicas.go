@@ -19,10 +19,11 @@ import (
 type replica struct {
 	Address string `json:"address"`
 	// Error says why the replica is not in the sums. It is empty if the replica is.
-	Error string             `json:"error,omitempty"`
-	Share float64            `json:"share"` // of the decisions, 0 to 1.
-	Total operator.PerSecond `json:"total"`
-	State *operator.State    `json:"state,omitempty"` // nil with an Error.
+	Error    string                     `json:"error,omitempty"`
+	Share    float64                    `json:"share"` // of the decisions, 0 to 1.
+	Total    operator.PerSecond         `json:"total"`
+	Requests operator.RequestsPerSecond `json:"requests"`
+	State    *operator.State            `json:"state,omitempty"` // nil with an Error.
 }
 
 // subjectFactor is how many more subjects each replica lists than the sums have: one of the first in all may not be
@@ -79,7 +80,7 @@ func sum(parts []*snapshot, addresses []string, errs []error, limit int) *snapsh
 		State: parts[slices.Index(errs, nil)].State,
 	}
 	for i, p := range parts {
-		r := replica{Address: addresses[i], Share: shares[i], Total: p.Rates.Total}
+		r := replica{Address: addresses[i], Share: shares[i], Total: p.Rates.Total, Requests: p.Rates.Requests}
 		if errs[i] != nil {
 			r.Error = errs[i].Error()
 		} else {
@@ -101,9 +102,9 @@ func (s *snapshot) replicaLines(cells int) (lines []string) {
 			lines = append(lines, output.Printable(r.Error))
 			continue
 		}
-		one := snapshot{Address: r.Address, State: *r.State}
+		one := snapshot{Address: r.Address, State: *r.State, Rates: operator.Rates{Requests: r.Requests}}
 		rows = append(rows, rateCells(r.Address, r.Total, percent(r.Share), one.stateText()))
-		for _, line := range slices.Concat(one.quotaLines(), one.problemLines()) {
+		for _, line := range slices.Concat(one.outageLines(), one.quotaLines(), one.problemLines()) {
 			lines = append(lines, r.Address+": "+line)
 		}
 	}

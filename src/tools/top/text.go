@@ -40,6 +40,9 @@ func readiness(ready bool) string {
 // storeState says whether all servers of the store answer, as far as the components of the state tell.
 func (s *snapshot) storeState() string {
 	state := "answering"
+	if len(s.State.Outages) > 0 {
+		return "not answering"
+	}
 	for _, c := range s.State.Components {
 		switch {
 		case !s.isStore(c):
@@ -65,13 +68,29 @@ func (s *snapshot) quotaLines() []string {
 	return nil
 }
 
-// problemLines says why the service is not ready, what is wrong with its store, and what the last reload refused.
+// outageLines says in one line that the store does not answer, and what requests get; in none while it answers.
+func (s *snapshot) outageLines() []string {
+	if text := s.State.OutageText(&s.Rates.Requests); text != "" {
+		return []string{output.Printable("OUTAGE: " + text)}
+	}
+	return nil
+}
+
+// requestsLine has the rates of requests, which those of the tables are not.
+func (s *snapshot) requestsLine() string {
+	r := &s.Rates.Requests
+	return fmt.Sprintf("%s requests/s: %s admitted, %s denied, %s failed; the tables count decisions, one for each limit of "+
+		"a request", rate(r.Total()), rate(r.Admitted), rate(r.Denied), rate(r.Failed))
+}
+
+// problemLines says why the service is not ready, what is wrong with its store unless that is an outage, and what the
+// last reload refused.
 func (s *snapshot) problemLines() (lines []string) {
 	for _, c := range s.State.Components {
 		switch {
 		case c.NotReadyReason != "":
 			lines = append(lines, output.Printable(fmt.Sprintf("%s: %s", c.Name, c.NotReadyReason)))
-		case c.Note != "" && (c.Name == "counting" || s.isStore(c)):
+		case c.Note != "" && len(s.State.Outages) == 0 && (c.Name == "counting" || s.isStore(c)):
 			lines = append(lines, output.Printable(fmt.Sprintf("%s: %s", c.Name, c.Note)))
 		}
 	}
@@ -145,10 +164,10 @@ func (s *snapshot) tables(cells int) (domains, rules, denied, hot []string) {
 // head returns the lines above the tables. cells is the width of the terminal; 0: no bound.
 func (s *snapshot) head(cells int) []string {
 	if s.Replicas != nil {
-		return s.replicaLines(cells)
+		return append(s.replicaLines(cells), s.requestsLine())
 	}
 	first := output.Printable(s.Address + ": " + s.stateText())
-	return slices.Concat([]string{first}, s.quotaLines(), s.problemLines())
+	return slices.Concat([]string{first}, s.outageLines(), s.quotaLines(), s.problemLines(), []string{s.requestsLine()})
 }
 
 // join returns the head and the tables, with empty lines between them. listed is how many rules the tables have.

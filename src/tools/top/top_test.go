@@ -36,12 +36,12 @@ type fakeService struct {
 func (s *fakeService) State() operator.State { return s.state }
 
 // Rates returns the rules whose name contains search, the busiest first.
-func (s *fakeService) Rates(search string, _, limit int) operator.Rates {
+func (s *fakeService) Rates(q operator.RatesQuery) operator.Rates {
 	r := s.rates
 	r.Rules = slices.DeleteFunc(slices.Clone(r.Rules),
-		func(r operator.RuleRates) bool { return !strings.Contains(r.Rule, search) })
+		func(r operator.RuleRates) bool { return !strings.Contains(r.Rule, q.Search) })
 	r.MatchingRules = len(r.Rules)
-	r.Rules = r.Rules[:min(limit, len(r.Rules))]
+	r.Rules = r.Rules[:min(q.Limit, len(r.Rules))]
 	return r
 }
 
@@ -78,7 +78,7 @@ func example() *fakeService {
 	rates := operator.Rates{Total: operator.PerSecond{
 		Admitted: 1234.5, Denied: 12, Near: 3.25, Shadow: 0.01,
 		Fallback: 2e6,
-	}}
+	}, Requests: operator.RequestsPerSecond{Admitted: 806, Denied: 6}}
 	rates.Domains = []operator.DomainRates{
 		{Domain: "accounts", PerSecond: operator.PerSecond{Admitted: 1200, Denied: 2}},
 		{Domain: "shop", PerSecond: operator.PerSecond{Admitted: 34.5, Denied: 10}},
@@ -117,6 +117,7 @@ func TestOnce(t *testing.T) {
 	t.Parallel()
 	got, err := call(t, example().start(t))
 	want := `ADDRESS: ready; redis (answering for 1m); 3 rules in 2 domains, loaded 5m ago; 2 replicas; up 27h; version v1.2.3
+812 requests/s: 806 admitted, 6.0 denied, 0 failed; the tables count decisions, one for each limit of a request
 
 DOMAIN    ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s
 (all)           1234        12     3.2      <0.1        2.0M         0
@@ -145,7 +146,7 @@ func TestQuotas(t *testing.T) {
 	t.Parallel()
 	s := example()
 	s.state.Quotas = &quota.Totals{Proxies: 3, Buckets: 2, ShortBuckets: 1, DemandPerSecond: 320.5, Units: 110}
-	want := "\nquotas: 3 proxies, 2 buckets, 1 of them short, 320 units a second asked for, 110 assigned\n\nDOMAIN"
+	want := "\nquotas: 3 proxies, 2 buckets, 1 of them short, 320 units a second asked for, 110 assigned\n812 requests/s: "
 	if got, err := call(t, s.start(t)); !strings.Contains(got, want) || err != nil {
 		t.Errorf("%v\n%s\nwant%s", err, got, want)
 	}
@@ -179,7 +180,7 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 			"memcached (in this state for 5s); \nmemcache: slow\n",
 		},
 		{"redis", operator.Component{Name: "counting", Note: "degraded"}, "redis (answering for 5s); \ncounting: degraded\n"},
-		{"redis", operator.Component{Name: "rules", Note: "2 domains"}, "redis (answering for 5s); \n\n"},
+		{"redis", operator.Component{Name: "rules", Note: "2 domains"}, "redis (answering for 5s); \n0 requests/s: "},
 	} {
 		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		s := &fakeService{state: operator.State{
@@ -193,6 +194,29 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 		if err != nil || !strings.HasPrefix(state+"\n"+lines, tt.want) {
 			t.Errorf("%+v: %v\n%s", tt.component, err, got)
 		}
+	}
+}
+
+// An outage has one line, instead of the notes of components.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	s := &fakeService{state: operator.State{
+		Store: "redis", Now: now, StoreSince: now.Add(-5 * time.Second), Ready: true,
+		Outages:        []operator.Outage{{Store: "Redis", SilentServers: 1, Servers: 1, Since: now.Add(-5 * time.Second)}},
+		OnStoreFailure: []string{"error"},
+		Components: []operator.Component{
+			{Name: "redis_pool", Note: "1 server without an answer, only probed"},
+			{Name: "counting", Note: "degraded"},
+		},
+	}}
+	s.rates.Requests.Failed = 70
+	got, err := call(t, s.start(t))
+	_, lines, _ := strings.Cut(got, "\n")
+	want := "OUTAGE: Redis has not answered since " + now.Add(-5*time.Second).Format(time.TimeOnly) +
+		"; 100 % of requests get an error (on_store_failure: error)\n70 requests/s: 0 admitted, 0 denied, 70 failed; "
+	if err != nil || !strings.Contains(got, "redis (not answering for 5s)") || !strings.HasPrefix(lines, want) {
+		t.Errorf("%v\n%s\nwant %s", err, got, want)
 	}
 }
 
@@ -210,6 +234,7 @@ last load of rules refused: a.yaml:1:1: x
 last load of rules refused: b
 last load of rules refused: c
 and 2 more problems
+0 requests/s: 0 admitted, 0 denied, 0 failed; the tables count decisions, one for each limit of a request
 
 DOMAIN  ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s
 (all)            0         0       0         0           0         0
@@ -380,6 +405,7 @@ func TestScreen(t *testing.T) {
 	s.sort(sortDenied)
 	want := `as of 12s ago: a:6070: ready; redis (answering for 1m); 3 rules in 2 domains, l…
 a:6070: connection refused
+812 requests/s: 806 admitted, 6.0 denied, 0 failed; the tables count decisions,…
 
 DOMAIN    ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s
 (all)           1234        12     3.2      <0.1        2.0M         0
@@ -391,7 +417,6 @@ shop.r05         1.0        11       0         0           0         0
 shop.r10         2.0        10       0         0           0         0
 shop.r03         3.0       9.0       0         0           0         0
 shop.r08         4.0       8.0       0         0           0         0
-shop.r01         5.0       7.0       0         0           0         0
 
 MOST DENIED, LAST MINUTE  PER SECOND  HITS  RULE
 path=/pay,user=eve               9.5   570  shop.path_/pay
@@ -400,7 +425,7 @@ HOTTEST, LAST MINUTE  PER SECOND   HITS  RULE
 login=alex                   800  48000  accounts.login
 path=/pay,user=eve            10    600  shop.path_/pay
 
-7 more rules; --limit lists more rules, --domain those of one domain`
+8 more rules; --limit lists more rules, --domain those of one domain`
 	lines := s.screen(80, 23, 12*time.Second, errors.New("a:6070: connection refused"))
 	if got := withoutSequences(frame(lines, 80)); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
@@ -538,6 +563,7 @@ func TestSeveral(t *testing.T) {
 	second.state.Components = []operator.Component{{Name: "redis_pool", NotReadyReason: "no answer"}}
 	second.rates.Rules = second.rates.Rules[:1]
 	second.rates.Total = operator.PerSecond{Admitted: 1200, Denied: 2}
+	second.rates.Requests, second.state.OnStoreFailure = operator.RequestsPerSecond{Failed: 24}, []string{"error"}
 	second.top = map[string][]operator.Subject{operator.TopHot: first.top[operator.TopHot][:1]}
 	addresses := []string{first.start(t), second.start(t), "127.0.0.1:1"}
 	out, err := call(t, strings.Join(addresses, ","))
@@ -550,8 +576,10 @@ func TestSeveral(t *testing.T) {
 		"ADDRESS-0 1234 12 3.2 <0.1 2.0M 0 51 ready; redis (answering for 1m); 3 rules",
 		"ADDRESS-1 1200 2.0 0 0 0 0 49 ready; redis (not answering for 1m); 3 rules",
 		"ADDRESS-2 - - - - - - - not in the sums: see below",
+		"ADDRESS-1: OUTAGE: 100 % of requests get an error (on_store_failure: error)",
 		"ADDRESS-1: redis_pool: no answer",
 		"ADDRESS-2: connection refused",
+		"836 requests/s: 806 admitted, 6.0 denied, 24 failed;",
 	} {
 		if line := strings.Join(strings.Fields(got[min(i, len(got)-1)]), " "); !strings.HasPrefix(line, fields) {
 			t.Errorf("line %d is %s, want %s", i, line, fields)

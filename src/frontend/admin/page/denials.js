@@ -1,9 +1,9 @@
 // The recent denials.
 
-import { byID, element, formatCount, formatSeconds, formatTime, ruleName, setText, updateRows } from "./dom.js";
+import { byID, createPager, element, formatCount, formatSeconds, formatTime, ruleName, setText, updateRows } from "./dom.js";
 
 const keptDenials = 1000;
-const shownDenials = 100;
+const pageSize = 10;
 const showMilliseconds = 200; // New denials appear together, so that many of them do not keep the browser busy.
 
 // createDenials returns the section of denials. It calls onExplain(domain, subject).
@@ -12,20 +12,31 @@ export function createDenials(onExplain) {
   let process = "";
   let lastID = 0;
   let isShowPending = false;
+  let held = null; // the denials that are paged through; null on the first page, which shows new ones as they come
   const filter = byID("denials-filter");
   const table = byID("denials-table");
+  const pager = createPager("denials", table.parentElement, pageSize, () => {
+    held = pager.offset > 0 ? held ?? denials.slice() : null;
+    show();
+  });
 
-  filter.addEventListener("input", show);
+  filter.addEventListener("input", () => {
+    held = null;
+    pager.reset();
+    show();
+  });
   byID("denials-form").addEventListener("submit", (event) => event.preventDefault());
 
   function show() {
     isShowPending = false;
     const wanted = filter.value.trim().toLowerCase();
-    const matching = denials.filter(({ text }) => text.includes(wanted));
-    updateRows(table.tBodies[0], matching.slice(0, shownDenials), { key: ({ key }) => key, create: createRow });
+    const matching = (held ?? denials).filter(({ text }) => text.includes(wanted));
+    updateRows(table.tBodies[0], pager.pageOf(matching), { key: ({ key }) => key, create: createRow });
     table.parentElement.classList.toggle("has-rows", matching.length > 0);
-    const shown = Math.min(matching.length, shownDenials);
-    setText(byID("denials-count"), shown < denials.length ? `${formatCount(shown)} of the last ${formatCount(denials.length)}` : `${formatCount(shown)} shown`);
+    byID("denials-form").hidden = denials.length === 0;
+    setText(byID("denials-empty"), denials.length > 0 ? "No denial matches." : "No denials.");
+    setText(byID("denials-count"), held ? "New ones wait on the first page."
+      : matching.length < denials.length ? `${formatCount(matching.length)} of the last ${formatCount(denials.length)}` : `the last ${formatCount(matching.length)}`);
   }
 
   function createRow({ denial }) {

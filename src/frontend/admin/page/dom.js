@@ -44,6 +44,45 @@ export function updateRows(body, items, { key, create, update }) {
   if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
 }
 
+// createPager puts buttons below a card that turn the pages of its table, with size items each. It calls onTurn after a
+// click. The ids of its elements begin with name.
+export function createPager(name, card, size, onTurn) {
+  let offset = 0;
+  const button = (id, text, by) => {
+    const created = element("button", { type: "button", id: `${name}-${id}`, textContent: text });
+    created.addEventListener("click", () => {
+      offset = Math.max(0, offset + by);
+      onTurn();
+    });
+    return created;
+  };
+  const range = element("p", { id: `${name}-range`, role: "status" });
+  const previous = button("previous", "Previous", -size);
+  const next = button("next", "Next", size);
+  const bar = element("div", { class: "pager", hidden: true }, range, previous, next);
+  card.after(bar);
+  return {
+    size,
+    get offset() { return offset; },
+    reset() { offset = 0; },
+    // show says which of count items are shown, of which there are more than one page.
+    show(count, text) {
+      const last = Math.min(count, offset + size);
+      setText(range, text ?? `${formatCount(offset + 1)}–${formatCount(last)} of ${formatCount(count)}`);
+      previous.hidden = next.hidden = count <= size;
+      bar.hidden = count <= size && text === undefined;
+      previous.disabled = offset === 0;
+      next.disabled = last >= count;
+    },
+    // pageOf returns the items of the page, and shows which they are.
+    pageOf(items) {
+      if (offset >= items.length) offset = 0;
+      this.show(items.length);
+      return items.slice(offset, offset + size);
+    },
+  };
+}
+
 // isOnScreen reports whether a part of target can be seen.
 export function isOnScreen(target) {
   const { top, bottom } = target.getBoundingClientRect();
@@ -102,6 +141,13 @@ export function formatSeconds(seconds) {
     if (parts.length === 2) break;
   }
   return parts.join(" ");
+}
+
+// formatPercent returns a part in percent. Only nothing is 0 %, and only the whole is 100 %.
+export function formatPercent(part, all) {
+  const percent = (100 * part) / all;
+  if (percent > 0 && percent < 1) return "less than 1 %";
+  return percent > 99 && percent < 100 ? "more than 99 %" : `${percent.toFixed(0)} %`;
 }
 
 // isSet reports whether the service sent an instant.

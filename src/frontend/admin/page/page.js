@@ -29,6 +29,13 @@ function select(scope) {
   rules.select(scope);
 }
 
+// arrange puts denials and subjects above the rules while something is denied, unless the rules have the keyboard focus.
+function arrange({ rates: { total }, top }) {
+  const rules = byID("rules");
+  const place = total.denied > 0 || top.denied.length > 0 ? byID("subjects") : byID("state-section");
+  if (rules.previousElementSibling !== place && !rules.contains(document.activeElement)) place.after(rules);
+}
+
 let disconnectedAt = null; // null while connected
 
 function showConnection(text, kind) {
@@ -45,7 +52,8 @@ listen({
       return;
     }
     if (name !== "update") return;
-    state.update(data.state);
+    arrange(data);
+    state.update(data.state, data.rates.requests);
     denials.setProcess(data.state.started_at);
     rates.update(data.rates, data.state);
     subjects.update(data.top);

@@ -13,7 +13,7 @@ const allSeries = [
   { name: "near", label: "Near", help: "admitted, and close to the limit" },
   { name: "shadow", label: "Shadow", help: "admitted by a rule in shadow mode, and over the limit" },
   { name: "fallback", label: "Fallback", help: "decided without the store" },
-  { name: "failed", label: "Failed", help: "answered with an error, because the store did not answer" },
+  { name: "failed", label: "Failed", filled: true, isAlarm: true, help: "answered with an error, because the store did not answer" },
 ];
 
 // createRates returns the section of rates and chart.
@@ -44,11 +44,18 @@ export function createRates() {
   // showRates shows rates on the buttons.
   function showRates(rates) {
     const all = rates.admitted + rates.denied + rates.failed;
-    for (const { name } of allSeries) {
-      const [, value, note] = buttons.get(name).children;
+    for (const { name, isAlarm } of allSeries) {
+      const button = buttons.get(name);
+      const [, value, note] = button.children;
+      button.classList.toggle("alarm", Boolean(isAlarm) && rates[name] > 0);
       setText(value, `${formatRate(rates[name])}/s`);
       setText(note, all > 0 ? `${((100 * rates[name]) / all).toFixed(1)} %` : "");
     }
+  }
+
+  function showRequests({ admitted, denied, failed }) {
+    const rate = formatRate(admitted + denied + failed);
+    setText(byID("requests"), `${rate} requests/s: ${formatRate(admitted)} admitted, ${formatRate(denied)} denied, ${formatRate(failed)} failed`);
   }
 
   async function loadHistory() {
@@ -73,11 +80,13 @@ export function createRates() {
   }
 
   function draw() {
+    byID("chart").hidden = allSeries.every(({ name }) => Math.max(0, ...history[name]) === 0);
+    setText(byID("chart-summary"), summary(history, scopeName(scope)));
+    if (byID("chart").hidden) return;
     const times = history.admitted.map((_, i) => Date.parse(history.start) / 1000 + i * history.step_seconds);
     const data = [times, ...allSeries.map(({ name }) => history[name])];
     if (plot) plot.setData(data);
     else plot = new uPlot(plotOptions(showCursor), data, byID("chart"));
-    setText(byID("chart-summary"), summary(history, scopeName(scope)));
   }
 
   // showCursor shows the rates at the cursor, or the summary if the cursor is not in the chart.
@@ -150,10 +159,11 @@ export function createRates() {
       loadHistory();
     },
     update(rates) {
+      showRequests(rates.requests);
       const ofScope = findRates(rates, scope);
       if (ofScope) showRates(ofScope);
       else if (history) showRates(Object.fromEntries(allSeries.map(({ name }) => [name, history[name].at(-1) ?? 0])));
-      if (Date.now() - requestedAt >= historyMilliseconds && isOnScreen(byID("chart"))) loadHistory();
+      if (Date.now() - requestedAt >= historyMilliseconds && isOnScreen(byID("rates"))) loadHistory();
     },
   };
 }
@@ -172,10 +182,13 @@ function findRates(rates, { domain, rule }) {
 
 // summary describes the chart in words.
 function summary(history, name) {
+  if (history.admitted.length === 0) return `${name}: the chart starts after ${history.step_seconds} seconds.`;
+  if (byID("chart").hidden) return `${name}: no decisions in the last hour.`;
   const describe = ({ name: series, label }) => {
     const list = history[series];
     const mean = list.reduce((sum, rate) => sum + rate, 0) / Math.max(1, list.length);
     return `${label.toLowerCase()} ${formatRate(mean)}/s on average and ${formatRate(Math.max(0, ...list))}/s at most`;
   };
-  return `${name}, last hour: ${describe(allSeries[0])}; ${describe(allSeries[1])}.`;
+  const described = allSeries.filter((series) => ["admitted", "denied"].includes(series.name) || series.isAlarm && Math.max(...history[series.name]) > 0);
+  return `${name}, decisions of the last hour: ${described.map(describe).join("; ")}.`;
 }

@@ -1,15 +1,15 @@
 // The table of rules. The service searches and pages, so that 10,000 rules need no more of the browser than 100.
 
-import { byID, element, formatCount, formatRate, getJSON, isOnScreen, ruleName, setText, updateRows } from "./dom.js";
+import { byID, createPager, element, formatCount, formatRate, getJSON, ruleName, setText, updateRows } from "./dom.js";
 
-const pageSize = 100;
+const pageSize = 25;
 const refreshMilliseconds = 2000;
 const typingMilliseconds = 150;
 const shownRates = ["admitted", "denied", "near", "shadow", "fallback", "failed"];
+const narrowRates = ["admitted", "denied", "failed"]; // also shown on a phone
 
 // createRules returns the section of rules. It calls onSelect({domain, rule}) for a chosen row.
 export function createRules(onSelect) {
-  let offset = 0;
   let rates = null;
   let scope = { domain: "", rule: "" };
   let requestedAt = 0;
@@ -18,22 +18,19 @@ export function createRules(onSelect) {
 
   const search = byID("rules-search");
   const order = byID("rules-order");
-  const body = byID("rules-table").tBodies[0];
+  const table = byID("rules-table");
+  const pager = createPager("rules", table.parentElement, pageSize, load);
 
   search.addEventListener("input", () => {
-    offset = 0;
+    pager.reset();
     clearTimeout(typing);
     typing = setTimeout(load, typingMilliseconds);
   });
   byID("rules-form").addEventListener("submit", (event) => event.preventDefault());
-  order.addEventListener("change", show);
-  byID("rules-previous").addEventListener("click", () => turnPage(-pageSize));
-  byID("rules-next").addEventListener("click", () => turnPage(pageSize));
-
-  function turnPage(by) {
-    offset = Math.max(0, offset + by);
+  order.addEventListener("change", () => {
+    pager.reset();
     load();
-  }
+  });
 
   async function load() {
     requestedAt = Date.now();
@@ -41,33 +38,41 @@ export function createRules(onSelect) {
     request = new AbortController();
     const { signal } = request;
     try {
-      const loaded = await getJSON("api/rates", { search: search.value.trim(), offset, limit: pageSize }, { signal });
+      const query = { search: search.value.trim(), order: order.value, offset: pager.offset, limit: pageSize };
+      const loaded = await getJSON("api/rates", query, { signal });
       if (signal.aborted) return;
+      const isFirst = rates === null;
       rates = loaded;
-      if (rates.rules.length === 0 && offset > 0) { // A reload removed rules.
-        offset = 0;
+      if (rates.rules.length === 0 && pager.offset > 0) { // A reload removed rules.
+        pager.reset();
         load();
-        return;
+      } else if (isFirst && rates.matching_rules > pageSize) { // A tree that needs several pages hides what is busy.
+        order.value = "busiest";
+        load();
+      } else {
+        show();
       }
-      show();
     } catch (error) {
-      if (!signal.aborted) setText(byID("rules-range"), `The rules could not be read: ${error.message}`);
+      if (!signal.aborted) pager.show(0, `The rules could not be read: ${error.message}`);
     }
   }
 
   function show() {
     if (!rates) return;
-    updateRows(body, order.value === "tree" ? treeRows(rates) : flatRows(rates), {
+    updateRows(table.tBodies[0], order.value === "tree" ? treeRows(rates) : flatRows(rates), {
       key: (row) => `${row.domain}\n${row.rule}`,
       create: createRow,
       update: updateRow,
     });
-    const last = offset + rates.rules.length;
-    setText(byID("rules-range"), rates.matching_rules === 0
-      ? (search.value.trim() ? "No rule matches." : "There are no rules.")
-      : `${formatCount(offset + 1)}–${formatCount(last)} of ${formatCount(rates.matching_rules)} rules${rates.matching_rules > pageSize ? ", the busiest first" : ""}`);
-    byID("rules-previous").disabled = offset === 0;
-    byID("rules-next").disabled = last >= rates.matching_rules;
+    table.parentElement.classList.toggle("has-rows", rates.matching_rules > 0);
+    pager.show(rates.matching_rules, rangeText());
+  }
+
+  function rangeText() {
+    const { matching_rules: count, rules } = rates;
+    if (count === 0) return search.value.trim() ? "No rule matches." : "There are no rules.";
+    const range = `${formatCount(pager.offset + 1)}–${formatCount(pager.offset + rules.length)} of ${formatCount(count)} rules`;
+    return count > pageSize ? `${range}, ${order.value === "tree" ? "by name" : "the busiest first"}` : range;
   }
 
   function createRow({ domain, rule }) {
@@ -76,7 +81,7 @@ export function createRules(onSelect) {
     return element("tr", {},
       element("th", { scope: "row" }, name),
       element("td", { class: "wide" }),
-      ...shownRates.map((rate, i) => element("td", { class: i < 2 ? "number" : "number wide" })));
+      ...shownRates.map((rate) => element("td", { class: narrowRates.includes(rate) ? "number" : "number wide" })));
   }
 
   function updateRow(row, { domain, rule, depth, label, limit, values }) {
@@ -103,7 +108,7 @@ export function createRules(onSelect) {
       show();
     },
     update() {
-      if (Date.now() - requestedAt >= refreshMilliseconds && isOnScreen(byID("rules"))) load();
+      if (Date.now() - requestedAt >= refreshMilliseconds) load();
     },
   };
 }
@@ -120,15 +125,14 @@ function flatRows(rates) {
   }));
 }
 
-// treeRows returns rows by name: each domain, and below it its rules, each below the rule that is the begin of its name.
+// treeRows returns the rules, which the service sorted by name, each below the rule that is the begin of its name and
+// below its domain.
 function treeRows(rates) {
   const domains = new Map(rates.domains.map((domain) => [domain.domain, domain]));
-  const byName = new Intl.Collator("en", { numeric: true }).compare;
-  const rules = rates.rules.toSorted((a, b) => byName(a.domain, b.domain) || byName(a.rule, b.rule));
   const rows = [];
   let domain = null;
   let above = []; // above are the names of the rules that the last row is below.
-  for (const rule of rules) {
+  for (const rule of rates.rules) {
     if (rule.domain !== domain) {
       domain = rule.domain;
       above = [];

@@ -1,16 +1,17 @@
 // The state of the process, its store and its rules.
 
-import { byID, element, formatCount, formatSeconds, formatTime, isSet, setText, updateRows } from "./dom.js";
+import { byID, element, formatCount, formatPercent, formatSeconds, formatTime, isSet, setText, updateRows } from "./dom.js";
 
 // createState returns the section of the state.
 export function createState() {
   let firstBuild;
   return {
-    update(state) {
+    update(state, requests) {
+      const [text, kind] = badge(state);
       const ready = byID("ready");
-      setText(ready, state.ready ? "Ready" : "Not ready");
-      ready.className = `pill ${state.ready ? "good" : "bad"}`;
-      document.title = state.ready ? "ratelimit" : "Not ready · ratelimit";
+      setText(ready, text);
+      ready.className = `pill ${kind}`;
+      document.title = kind === "good" ? "ratelimit" : `${text} · ratelimit`;
       const build = `${state.version} ${state.commit}`;
       firstBuild ??= build;
       updateRows(byID("state"), facts(state), {
@@ -22,11 +23,12 @@ export function createState() {
           row.classList.toggle("failed", Boolean(fact.failed));
         },
       });
-      const list = problems(state);
-      if (build !== firstBuild) list.push("The service has another version now. Reload this page.");
+      const list = problems(state, requests);
+      if (build !== firstBuild) list.push(problem("The service has another version now. Reload this page."));
       updateRows(byID("problems"), list, {
-        key: (text) => text,
-        create: (text) => element("p", { class: "notice", textContent: text }),
+        key: ({ key }) => key,
+        create: () => element("p", { class: "notice" }),
+        update: (row, { text }) => setText(row, text),
       });
       updateRows(byID("notes"), notes(state), {
         key: ({ name }) => name,
@@ -42,7 +44,7 @@ function facts(state) {
   const since = (instant) => formatSeconds((now - new Date(instant)) / 1000);
   const { rules } = state;
   const stores = state.components.filter((component) => isStore(component, state));
-  const storeFailed = stores.some((component) => component.why);
+  const storeFailed = outages(state).length > 0 || stores.some((component) => component.why);
   const storeState = storeFailed ? "not answering" : stores.some((component) => component.note) ? "in this state" : "answering";
   return [
     {
@@ -61,7 +63,8 @@ function facts(state) {
       name: name.replace("rules", "Rules"), value: why || note, failed: Boolean(why),
     })),
     { name: "Uptime", value: since(state.started_at), note: `since ${formatTime(state.started_at)}` },
-    { name: "Replicas", value: state.replicas > 0 ? formatCount(state.replicas) : "unknown", note: state.replicas > 1 ? "share the store" : "" },
+    // The replicas are counted only if REPLICAS or on_store_failure: local needs it.
+    ...(state.replicas > 0 ? [{ name: "Replicas", value: formatCount(state.replicas), note: state.replicas > 1 ? "share the store" : "" }] : []),
     { name: "Version", value: state.version || "unknown", note: state.commit.slice(0, 12) },
   ];
 }
@@ -69,16 +72,55 @@ function facts(state) {
 // isStore reports whether a component is a store. There may be two Redis, and their names are longer than that of the store.
 const isStore = ({ name }, { store }) => name.startsWith(store) || store.startsWith(name);
 
+const outages = ({ outages: list }) => list ?? [];
+
+// badge returns the state in a few words, and its kind. An outage is bad if it makes requests fail or be denied.
+function badge(state) {
+  const [outage] = outages(state);
+  if (!state.ready) return ["Not ready", "bad"];
+  if (!outage) return ["Ready", "good"];
+  const isBad = state.on_store_failure.some((mode) => mode === "error" || mode === "deny");
+  return [`${upperFirst(outage.store)} does not answer`, isBad ? "bad" : "wait"];
+}
+
+const upperFirst = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+const problem = (text, key = text) => ({ key, text });
+
 // problems returns a text for each thing that is wrong.
-function problems({ components, rules }) {
+function problems(state, requests) {
+  const outage = outageText(state, requests);
   return [
-    ...components.filter(({ why }) => why).map(({ name, why }) => `${name} is not ready: ${why}`),
-    ...rules.problems.map((problem) => `The last reload refused this: ${problem}`),
+    ...(outage ? [problem(outage, "outage")] : []),
+    ...state.components.filter(({ why }) => why).map(({ name, why }) => problem(`${name} is not ready: ${why}`)),
+    ...state.rules.problems.map((text) => problem(`The last reload refused this: ${text}`)),
   ];
 }
 
-// notes returns the components whose notes concern stores and the way of counting. Notes have times that change each
-// second, so a screen reader does not announce them.
+// outageText says which stores do not answer since when, and what requests get meanwhile, as ratelimit top does. It is
+// empty while all stores answer and no request fails.
+function outageText(state, requests) {
+  const silent = outages(state).map(({ store, silent_servers: count, servers, since }) => {
+    const isPart = count < servers;
+    const who = isPart ? `${count} ${count === 1 ? "server" : "servers"} of ${servers} of ${store}` : store;
+    return `${who} ${isPart && count > 1 ? "have" : "has"} not answered since ${isSet(since) ? formatTime(since) : "this process started"}`;
+  });
+  if (silent.length === 0 && requests.failed === 0) return "";
+  return `${upperFirst([...silent, outageAnswers(requests)].join("; "))} (on_store_failure: ${state.on_store_failure.join(", ")})`;
+}
+
+function outageAnswers({ admitted, denied, fallback, failed }) {
+  const all = admitted + denied + failed;
+  if (all === 0) return "no requests in the last 10 s";
+  const parts = [];
+  if (failed > 0) parts.push(`${formatPercent(failed, all)} of requests get an error`);
+  if (fallback > 0) parts.push(`${formatPercent(fallback, all)} of requests are decided without the store`);
+  return parts.join(", ") || "no request of the last 10 s needed it";
+}
+
+// notes returns the components whose notes concern stores and the way of counting, unless an outage says it. Notes have
+// times that change each second, so a screen reader does not announce them.
 function notes(state) {
+  if (outages(state).length > 0) return [];
   return state.components.filter((component) => component.note && (component.name === "counting" || isStore(component, state)));
 }

@@ -1,15 +1,19 @@
 // The hottest and the most-denied subjects.
 
-import { byID, element, formatCount, formatRate, getJSON, isOnScreen, ruleName, setText, updateRows } from "./dom.js";
+import { byID, createPager, element, formatCount, formatRate, getJSON, isOnScreen, ruleName, setText, updateRows } from "./dom.js";
 
 const refreshMilliseconds = 2000;
 const shownSubjects = 20;
+const pageSize = 10;
 
 // createSubjects returns the section of subjects. It calls onExplain(domain, subject).
 export function createSubjects(onExplain) {
   let scope = { domain: "", rule: "" };
   let requestedAt = 0;
   let request = new AbortController();
+
+  let top = { hot: [], denied: [] };
+  const pagers = new Map(["hot", "denied"].map((kind) => [kind, createPager(kind, byID(`${kind}-table`).parentElement, pageSize, show)]));
 
   const window = () => document.querySelector("input[name=window]:checked").value;
   // isPushed reports whether updates have what is shown.
@@ -25,19 +29,20 @@ export function createSubjects(onExplain) {
     const query = { window: window(), ...scope, limit: shownSubjects };
     try {
       const [hot, denied] = await Promise.all(["hot", "denied"].map((kind) => getJSON("api/top", { kind, ...query }, { signal })));
-      if (!signal.aborted) show({ hot, denied });
+      if (signal.aborted) return;
+      top = { hot, denied };
+      show();
     } catch (error) {
       if (!signal.aborted) console.info(`subjects: ${error.message}`);
     }
   }
 
-  function show(top) {
-    showList(byID("hot-table"), top.hot);
-    showList(byID("denied-table"), top.denied);
+  function show() {
+    for (const [kind, pager] of pagers) showList(byID(`${kind}-table`), top[kind], pager);
   }
 
-  function showList(table, subjects) {
-    updateRows(table.tBodies[0], subjects, {
+  function showList(table, subjects, pager) {
+    updateRows(table.tBodies[0], pager.pageOf(subjects), {
       key: ({ domain, rule, subject }) => [domain, rule, subject].join("\n"),
       create({ domain, rule, subject }) {
         const explain = element("button", { type: "button", class: "small", textContent: "Explain", "aria-label": `Explain ${subject}` });
@@ -61,10 +66,11 @@ export function createSubjects(onExplain) {
       scope = chosen;
       load();
     },
-    update(top) {
+    update(pushed) {
       if (isPushed()) {
         request.abort();
-        show(top);
+        top = pushed;
+        show();
       } else if (Date.now() - requestedAt >= refreshMilliseconds && isOnScreen(byID("subjects"))) {
         load();
       }
