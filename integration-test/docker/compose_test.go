@@ -182,6 +182,41 @@ func answers(t *testing.T, curl string, want int) error {
 	return nil
 }
 
+// readmeCommand returns the README's command for a reader with Docker.
+func readmeCommand(t *testing.T) string {
+	t.Helper()
+	readme, err := os.ReadFile(filepath.Join(repository, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile("\\| `(docker build [^`]* && docker run --rm [^`]*)` \\|\n").FindSubmatch(readme)
+	if m == nil {
+		t.Fatal("README.md has no command for Docker")
+	}
+	return string(m[1])
+}
+
+// testReadme runs readmeCommand, in the background, and asks the service.
+func (e *engine) testReadme(t *testing.T, source string) {
+	const name = "ratelimit-docker-check-readme"
+	command := strings.Replace(readmeCommand(t), "docker run --rm ", "docker run -d --rm --name "+name+" ", 1)
+	if r := e.shell(t, source, command); r.code != 0 {
+		t.Fatalf("%s: exit %d\n%s", command, r.code, r.out)
+	}
+	t.Cleanup(func() {
+		if out, err := e.command(context.WithoutCancel(t.Context()), "rm", "-f", name).CombinedOutput(); err != nil {
+			t.Errorf("docker rm: %v\n%s", err, out)
+		}
+	})
+	const request = `-d '{"domain":"rl","descriptors":[{"entries":[{"key":"foo","value":"any"}]}]}'`
+	harness.Await(t, patience, "a request is refused", func() error {
+		return answers(t, "curl localhost:8080/json "+request, 429)
+	})
+	if err := answers(t, "curl localhost:6070/", 200); err != nil {
+		t.Error(err)
+	}
+}
+
 // row is a request of the README's table, and the statuses of its answers.
 type row struct {
 	curl     string

@@ -7,6 +7,7 @@
 //     binary.
 //   - It runs as an unprivileged user with a read-only root and without capabilities, becomes healthy, loads a changed
 //     rule from a bind mount, answers a request in flight at SIGTERM, and exits with 0.
+//   - The image that make image builds from files of this machine, on nothing, does so, too.
 //   - Every command in the comments of the compose files works, and the README's table of requests to Envoy is right.
 //   - The image of deploy/ci/Dockerfile, built and run as its comments say and as the example's job for GitLab does,
 //     checks a repository of rules: a good change passes and is compared, and a mistake fails at its line.

@@ -35,9 +35,11 @@ func TestDocker(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	t.Run("hardened", e.testHardened)
+	t.Run("hardened", func(t *testing.T) { e.testHardened(t, image) })
 	t.Run("unhealthy", e.testUnhealthy)
 	t.Run("divvy", e.testDivvy)
+	t.Run("README", func(t *testing.T) { e.testReadme(t, source) })
+	t.Run("make image", func(t *testing.T) { e.testLocal(t, source) })
 	t.Run("ci", func(t *testing.T) { e.testCI(t, source) })
 	for _, file := range []string{"docker-compose.yml", "docker-compose-example.yml"} {
 		t.Run(file, func(t *testing.T) { e.testCompose(t, source, file) })
@@ -56,6 +58,7 @@ func TestPlan(t *testing.T) {
 		t.Errorf("README.md: %d rows with a request to Envoy", len(rows))
 	}
 	ciCommands(t)
+	readmeCommand(t)
 	for file, want := range map[string]int{"docker-compose.yml": 5, "docker-compose-example.yml": 1} {
 		if blocks := blocksIn(t, filepath.Join(repository, file)); len(blocks) != want || len(blocks[0].lines) < 2 {
 			t.Errorf("%s: commands %q, want %d that start services", file, blocks, want)
@@ -70,7 +73,7 @@ func checkout(t *testing.T) string {
 	dir := filepath.Join(t.TempDir(), "ratelimit")
 	for _, name := range []string{
 		"Dockerfile", ".dockerignore", "docker-compose.yml", "docker-compose-example.yml",
-		"go.mod", "go.sum", "api", "src", "examples", "deploy/ci",
+		"Makefile", "go.mod", "go.sum", "api", "src", "examples", "deploy/ci",
 	} {
 		from := os.DirFS(repository)
 		info, err := fs.Stat(from, name)

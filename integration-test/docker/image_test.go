@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -95,6 +97,12 @@ func (e *engine) testBuild(t *testing.T, source string) {
 		!slices.Equal(c.Config.Entrypoint, []string{"/bin/ratelimit"}) || len(c.Config.ExposedPorts) != 4 {
 		t.Errorf("the image is %+v", c)
 	}
+	e.testCommands(t, image, source)
+}
+
+// testCommands runs the commands that the image has.
+func (e *engine) testCommands(t *testing.T, image, source string) {
+	t.Helper()
 	for _, tt := range []struct{ args, want string }{
 		{"IMAGE version", "ratelimit 1.2.3-check (commit c0ffee, go1."},
 		{"--entrypoint /bin/ratelimit_client IMAGE --help", "-domain"},
@@ -242,7 +250,25 @@ func rulesDir(t *testing.T) string {
 	return dir
 }
 
-func (e *engine) testHardened(t *testing.T) {
+// testLocal builds an image on nothing as `make image` does, and runs it.
+func (e *engine) testLocal(t *testing.T, source string) {
+	const local = image + ":local"
+	cmd := exec.CommandContext(t.Context(), "make", "image", "IMAGE="+local, "DOCKER="+e.docker, "VERSION=1.2.3-check",
+		"COMMIT=c0ffee")
+	cmd.Dir, cmd.Env = source, e.env
+	start := time.Now()
+	output(t, cmd)
+	distroless, c := e.inspect(t, image), e.inspect(t, local)
+	t.Logf("make image: %v; the image has %.1f MiB", time.Since(start).Round(time.Second), float64(c.Size)/(1<<20))
+	if c.Config.User != distroless.Config.User || !slices.Equal(c.Config.Entrypoint, distroless.Config.Entrypoint) ||
+		!maps.Equal(c.Config.ExposedPorts, distroless.Config.ExposedPorts) || c.Size > distroless.Size {
+		t.Errorf("the image is %+v, that of distroless %+v", c, distroless)
+	}
+	e.testCommands(t, local, source)
+	e.testHardened(t, local)
+}
+
+func (e *engine) testHardened(t *testing.T, image string) {
 	rules := rulesDir(t)
 	putRule(t, rules, 70_000)
 	c := e.start(t, "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--user", "65532", "-v",

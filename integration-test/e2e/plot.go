@@ -4,6 +4,7 @@ import (
 	"bytes"
 	_ "embed" // the plot's template
 	"fmt"
+	"math"
 	"text/template"
 )
 
@@ -24,8 +25,22 @@ type bar struct {
 	Y, Width            int
 }
 
-// plot is docs/performance.svg: what a call costs in some servers, as a multiple of an empty grpc-go server.
+// plot is docs/performance.svg: what a call costs in some servers, as a multiple of an empty grpc-go server. It shows
+// the first engine.
 func (r *report) plot() ([]byte, error) {
+	ratios := make(map[store]float64)
+	for _, c := range r.Cases {
+		for _, s := range []store{inRedis, inMemory} {
+			if c.title() == plotCase(s) && c.Engine == r.Engines[0] && c.CPU != nil {
+				ratios[s] = c.CPU.Median
+			}
+		}
+	}
+	return drawPlot(ratios)
+}
+
+// drawPlot draws ratios with the two decimals that the table has. It leaves out the stores without a ratio.
+func drawPlot(ratios map[store]float64) ([]byte, error) {
 	var bars []bar
 	add := func(class, label string, ratio float64, value string) {
 		width := int(ratio / upstream * (plotRight - plotLeft))
@@ -34,21 +49,14 @@ func (r *report) plot() ([]byte, error) {
 			Width: max(1, width),
 		})
 	}
-	add("scale", "envoyproxy/ratelimit on Redis", upstream, fmt.Sprintf("about %d", upstream))
-	seen := make(map[serviceKey]bool)
+	add("scale", "envoyproxy/ratelimit, Redis", upstream, fmt.Sprintf("about %d", upstream))
 	for _, s := range []store{inRedis, inMemory} {
-		if s == inMemory {
-			add("scale", "empty grpc-go server", 1, "1")
-		}
-		for i := len(r.Cases) - 1; i >= 0; i-- { // the engine of today first
-			c := r.Cases[i]
-			if k := (serviceKey{s, c.Engine}); c.title() == plotCase(s) && c.CPU != nil && !seen[k] {
-				seen[k] = true
-				add("bar", fmt.Sprintf("this service on %s, %s", storeNames[s], c.Engine), c.CPU.Median,
-					fmt.Sprintf("%.2f", c.CPU.Median))
-			}
+		if ratio, ok := ratios[s]; ok {
+			ratio = math.Round(100*ratio) / 100
+			add("bar", "ratelimit, "+storeNames[s], ratio, fmt.Sprintf("%.2f", ratio))
 		}
 	}
+	add("scale", "a gRPC server that does nothing", 1, "1")
 	t, err := template.New(plotFile).Parse(plotTemplate)
 	if err != nil {
 		return nil, err

@@ -58,53 +58,62 @@ func checkPackaged(t *testing.T, listing, owner string) {
 
 func (m made) testDeb(t *testing.T) {
 	for arch, file := range map[string]string{"amd64": m.file("linux_amd64.deb"), "arm64": m.file("linux_arm64.deb")} {
-		var listing strings.Builder
-		for line := range strings.Lines(run(t, ".", nil, "dpkg-deb", "--contents", file)) {
-			fields := strings.Fields(line) // permissions, owner/group, size, date, time, ./path
-			listing.WriteString(fields[0] + " " + fields[1] + " " + strings.TrimPrefix(fields[5], ".") + "\n")
+		checkDeb(t, file, strings.TrimPrefix(m.tag, "v"), arch)
+	}
+}
+
+// checkDeb looks into a package of Debian.
+func checkDeb(t *testing.T, file, version, arch string) {
+	t.Helper()
+	dpkg := harness.Program(t, "dpkg-deb", "dpkg")
+	var listing strings.Builder
+	for line := range strings.Lines(run(t, ".", nil, dpkg, "--contents", file)) {
+		fields := strings.Fields(line) // permissions, owner/group, size, date, time, ./path
+		listing.WriteString(fields[0] + " " + fields[1] + " " + strings.TrimPrefix(fields[5], ".") + "\n")
+	}
+	checkPackaged(t, listing.String()+"-rw-r--r-- root/root /usr/share/zsh/vendor-completions/_ratelimit\n", "root/root")
+	for field, want := range map[string]string{
+		"Package": "ratelimit", "Version": version, "Architecture": arch, "Section": "net", "Priority": "optional",
+	} {
+		if got := strings.TrimSpace(run(t, ".", nil, dpkg, "--field", file, field)); got != want {
+			t.Errorf("%s: %s is %q, want %q", file, field, got, want)
 		}
-		checkPackaged(t, listing.String()+"-rw-r--r-- root/root /usr/share/zsh/vendor-completions/_ratelimit\n", "root/root")
-		for field, want := range map[string]string{
-			"Package": "ratelimit", "Version": strings.TrimPrefix(m.tag, "v"),
-			"Architecture": arch, "Section": "net", "Priority": "optional",
-		} {
-			if got := strings.TrimSpace(run(t, ".", nil, "dpkg-deb", "--field", file, field)); got != want {
-				t.Errorf("%s: %s is %q, want %q", file, field, got, want)
-			}
-		}
-		if got := strings.Fields(run(t, ".", nil, "dpkg-deb", "--info", file, "conffiles")); !slices.Equal(got,
-			settingsFiles) {
-			t.Errorf("%s: conffiles are %q, want %q", file, got, settingsFiles)
-		}
-		for _, script := range []string{"postinst", "prerm", "postrm"} {
-			if got := run(t, ".", nil, "dpkg-deb", "--info", file, script); got != read(t, "deploy/systemd/deb/"+script) {
-				t.Errorf("%s: %s is\n%s", file, script, got)
-			}
+	}
+	if got := strings.Fields(run(t, ".", nil, dpkg, "--info", file, "conffiles")); !slices.Equal(got, settingsFiles) {
+		t.Errorf("%s: conffiles are %q, want %q", file, got, settingsFiles)
+	}
+	for _, script := range []string{"postinst", "prerm", "postrm"} {
+		if got := run(t, ".", nil, dpkg, "--info", file, script); got != read(t, "deploy/systemd/deb/"+script) {
+			t.Errorf("%s: %s is\n%s", file, script, got)
 		}
 	}
 }
 
 func (m made) testRPM(t *testing.T) {
-	rpm := harness.Program(t, "rpm", "rpm")
-	database := t.TempDir()
 	for arch, file := range map[string]string{"x86_64": m.file("linux_amd64.rpm"), "aarch64": m.file("linux_arm64.rpm")} {
-		query := func(args ...string) string {
-			return run(t, ".", nil, rpm, append([]string{"--dbpath", database, "--query", "--package", file}, args...)...)
-		}
-		checkPackaged(t, query("--queryformat", `[%{FILEMODES:perms} %{FILEUSERNAME}/%{FILEGROUPNAME} %{FILENAMES}\n]`),
-			"root/root")
-		if got, want := query("--queryformat", "%{NAME} %{VERSION} %{ARCH}"),
-			"ratelimit "+strings.TrimPrefix(m.tag, "v")+" "+arch; got != want {
-			t.Errorf("%s: %s, want %s", file, got, want)
-		}
-		if got := strings.Fields(query("--configfiles")); !slices.Equal(got, settingsFiles) {
-			t.Errorf("%s: config files are %q, want %q", file, got, settingsFiles)
-		}
-		scripts := query("--scripts")
-		for _, script := range []string{"post", "preun", "postun"} {
-			if !strings.Contains(scripts, strings.TrimSpace(read(t, "deploy/systemd/rpm/"+script))) {
-				t.Errorf("%s: %s is not in\n%s", file, script, scripts)
-			}
+		checkRPM(t, file, strings.TrimPrefix(m.tag, "v"), arch)
+	}
+}
+
+// checkRPM looks into a package of Red Hat.
+func checkRPM(t *testing.T, file, version, arch string) {
+	t.Helper()
+	rpm, database := harness.Program(t, "rpm", "rpm"), t.TempDir()
+	query := func(args ...string) string {
+		return run(t, ".", nil, rpm, append([]string{"--dbpath", database, "--query", "--package", file}, args...)...)
+	}
+	checkPackaged(t, query("--queryformat", `[%{FILEMODES:perms} %{FILEUSERNAME}/%{FILEGROUPNAME} %{FILENAMES}\n]`),
+		"root/root")
+	if got, want := query("--queryformat", "%{NAME} %{VERSION} %{ARCH}"), "ratelimit "+version+" "+arch; got != want {
+		t.Errorf("%s: %s, want %s", file, got, want)
+	}
+	if got := strings.Fields(query("--configfiles")); !slices.Equal(got, settingsFiles) {
+		t.Errorf("%s: config files are %q, want %q", file, got, settingsFiles)
+	}
+	scripts := query("--scripts")
+	for _, script := range []string{"post", "preun", "postun"} {
+		if !strings.Contains(scripts, strings.TrimSpace(read(t, "deploy/systemd/rpm/"+script))) {
+			t.Errorf("%s: %s is not in\n%s", file, script, scripts)
 		}
 	}
 }

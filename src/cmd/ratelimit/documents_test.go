@@ -407,7 +407,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 
 // The largest documents, in bytes, and how many words all pages under docs have together.
 const (
-	maxReadme = 10 << 10
+	maxReadme = 8 << 10
 	maxPage   = 25 << 10
 	maxWords  = 60_000
 )
