@@ -61,6 +61,8 @@ func TestOperatorsPage(t *testing.T) {
 	p.Click("#denials-table tbody button")
 	p.Await("document.getElementById('explain-result').textContent.includes('The request would be denied now.')")
 	p.Await("document.querySelector('#explain-result .charge').textContent.includes(' used, 0 left')")
+	p.Await("document.querySelector('#explain-result code').textContent === 'ratelimit counter reset basic user=alex " +
+		fmt.Sprintf("--address 127.0.0.1:%d'", port))
 	p.Screenshot("explained", true)
 	p.Type("#rules-search", "t0777")
 	p.Await("document.getElementById('rules-range').textContent === '1–10 of 10 rules'")
