@@ -56,3 +56,17 @@ func TestDocumentsPorts(t *testing.T) {
 		}
 	}
 }
+
+// The variables on the pages for planning exist.
+func TestDocumentsPlanning(t *testing.T) {
+	t.Parallel()
+	for _, page := range []string{"ports", "regions", "sizing", "when-not-to-use", "migrating-from-others"} {
+		for _, name := range words(document(t, "docs/"+page+".md")) {
+			name, _, _ = strings.Cut(name, "=")
+			isKnown := slices.ContainsFunc(settings.Table(), func(v settings.Variable) bool { return v.Name == name })
+			if regexp.MustCompile(`^[A-Z]+_[A-Z_]+$`).MatchString(name) && !isKnown {
+				t.Errorf("docs/%s.md names %s, which is no setting", page, name)
+			}
+		}
+	}
+}
