@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// With LOG_LEVEL=debug the log says why no limit is applied, in bounded lines without values. At other levels it says
-// nothing about requests.
+// The log says why no limit is applied, once for each domain, and at level debug again each second, in bounded lines
+// without values.
 func TestDebugLinesOfRequests(t *testing.T) {
 	rules := newRuleDir(t)
 	rules.put(t, "d.yaml", "domain: d\ndescriptors:\n- {key: user, rate_limit: {unit: year, requests_per_unit: 1000}}\n")
@@ -18,8 +18,10 @@ func TestDebugLinesOfRequests(t *testing.T) {
 	}
 	u := startWith(t, rules, "LOG_LEVEL=debug")
 	asks(u)
-	u.logs(t, 0, `level=debug msg="unknown domain" domain=edge`)
-	u.logs(t, 0, `level=debug msg="no rule applies" domain=d keys="path,user" reason="no rule has the key of entry 1 of 2 in this place"`)
+	const unknown, unmatched = `level=warning msg="unknown domain" domain=edge`,
+		`level=warning msg="no rule applies" domain=d keys="path,user" reason="no rule has the key of entry 1 of 2 in this place"`
+	u.logs(t, 0, unknown)
+	u.logs(t, 0, unmatched)
 	for range 200 {
 		u.send(t, "grpc", "d", step{ask: "x=" + valueMark})
 	}
@@ -33,9 +35,23 @@ func TestDebugLinesOfRequests(t *testing.T) {
 	if log := u.log(t); strings.Contains(log, valueMark) || strings.Count(log, "no rule applies") > 150 {
 		t.Errorf("%d lines, or lines with values", strings.Count(log, "no rule applies"))
 	}
-	quiet := startWith(t, rules, "LOG_LEVEL=info")
-	asks(quiet)
-	if log := quiet.log(t); strings.Contains(log, "edge") || strings.Contains(log, "no rule applies") {
-		t.Errorf("at level info:\n%s", log)
+	for _, level := range []string{"warn", "error"} {
+		quiet := startWith(t, rules, "LOG_LEVEL="+level)
+		for range 3 {
+			asks(quiet)
+		}
+		want := 1
+		if level == "error" {
+			want = 0
+		} else {
+			quiet.logs(t, 0, unknown)
+			quiet.logs(t, 0, unmatched)
+		}
+		log := quiet.log(t)
+		for _, line := range []string{"edge", "no rule applies"} {
+			if n := strings.Count(log, line); n != want {
+				t.Errorf("at level %s: %d lines of %q, want %d:\n%s", level, n, line, want, log)
+			}
+		}
 	}
 }

@@ -35,9 +35,8 @@ const (
 	valueMark  = "vAlUeMaRk"
 )
 
-// keysOfDebugLines finds the keys in lines about descriptors without a rule. They are there at debug level, and values
-// are not.
-var keysOfDebugLines = regexp.MustCompile(`(level=debug msg="no rule applies" domain=d) keys=\S+`)
+// keysOfDebugLines finds the keys in lines about descriptors without a rule. Values are not there.
+var keysOfDebugLines = regexp.MustCompile(`(msg="no rule applies" domain=d) keys=\S+`)
 
 // told is all that the service said, and the reader of each text.
 type told struct {

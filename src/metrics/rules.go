@@ -125,6 +125,8 @@ type Decisions struct {
 	Shadow   uint64
 	Fallback uint64 // those that on_store_failure decided, because the store did not answer.
 	Failed   uint64 // those that got an error as an answer, because the store did not answer.
+	// Unmatched are the descriptors of a domain that no rule applies to. Only domains have some, and nothing else.
+	Unmatched uint64
 }
 
 func (s *ruleStats) decisions() (d Decisions) {
@@ -143,15 +145,20 @@ func (s *ruleStats) decisions() (d Decisions) {
 	return d
 }
 
-// ForEachDecisions calls yield for each rule that has decided something, unless it was removed more than an hour ago.
-// name is the full name of the rule. Limits that came with requests are one rule without a domain, named "(request)".
-// Decisions never decrease while the rule is known.
+// ForEachDecisions calls yield for each rule and domain that has decided something, unless it was removed more than an
+// hour ago. name is the full name of the rule, or empty for a domain. Limits that came with requests are one rule
+// without a domain, named "(request)"; all domains without rules are one domain without a name. Decisions never
+// decrease while the rule or the domain is known.
 func (r *Registry) ForEachDecisions(yield func(domain, name string, d Decisions)) {
+	ofDomain := func(s *ruleStats) { yield(s.name.Domain, "", Decisions{Unmatched: s.counts[outcomeUnmatched].Load()}) }
 	for _, s := range r.knownStats() {
 		if s.name.Rule != "" {
 			yield(s.name.Domain, s.name.Rule, s.decisions())
+		} else {
+			ofDomain(s)
 		}
 	}
+	ofDomain(&r.unknownDomains.totalStats)
 	yield("", requestLimits.Rule, r.requestLimitStats.decisions())
 }
 

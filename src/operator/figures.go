@@ -6,6 +6,7 @@ import (
 	"ratelimit/src/metrics"
 	"ratelimit/src/operator/history"
 	"ratelimit/src/operator/subjects"
+	"ratelimit/src/operator/unmatched"
 	"ratelimit/src/quota"
 )
 
@@ -43,6 +44,8 @@ type State struct {
 	Replicas int `json:"replicas"`
 	// Quotas are the totals of quotas. It is nil if no proxy has any.
 	Quotas *quota.Totals `json:"quotas,omitempty"`
+	// Unmatched is the traffic of the last hour that no rule applies to: that of unknown domains first, then by name.
+	Unmatched []Unmatched `json:"unmatched"`
 }
 
 // LoadedRules describes the rules in force.
@@ -66,6 +69,8 @@ type (
 	History = history.Hour
 	// Subject is what a limit counts.
 	Subject = subjects.Subject
+	// Unmatched is traffic that no rule applies to.
+	Unmatched = unmatched.Traffic
 )
 
 // Rates are the rates of the whole service, of each domain, and of some rules. They count decisions, except Requests.
@@ -76,7 +81,12 @@ type Rates struct {
 	Rules    []RuleRates       `json:"rules"`
 	// MatchingRules is how many rules the search finds. Rules is one page of them.
 	MatchingRules int `json:"matching_rules"`
+	// Unmatched is that of State, whatever the search is. It is nil in updates of the page, which have the state beside.
+	Unmatched []Unmatched `json:"unmatched,omitzero"`
 }
+
+// CompareUnmatched compares traffic in the order in which State and Rates list it.
+func CompareUnmatched(a, b Unmatched) int { return unmatched.Compare(a, b) }
 
 // DomainRates are the rates of one domain. In JSON the rates stand beside its name.
 type DomainRates struct {

@@ -13,6 +13,7 @@ import (
 	"ratelimit/src/operator/denials"
 	"ratelimit/src/operator/history"
 	"ratelimit/src/operator/subjects"
+	"ratelimit/src/operator/unmatched"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
 )
@@ -32,6 +33,8 @@ type Config struct {
 	SubjectRules int
 	// Denials is how many denials are kept. 0 means none.
 	Denials int
+	// Unmatched finds traffic without a rule; required. The limiter tells it its decisions.
+	Unmatched *unmatched.Tracker
 }
 
 // Observer watches the decisions of a limiter.
@@ -39,15 +42,16 @@ type Observer struct {
 	registry  *metrics.Registry
 	startedAt time.Time
 	history   *history.History
-	subjects  *subjects.Tracker         // nil without subjects
-	denials   *denials.Ring             // nil without denials
-	sampler   *denials.Sampler          // fills denials
+	subjects  *subjects.Tracker // nil without subjects
+	denials   *denials.Ring     // nil without denials
+	sampler   *denials.Sampler  // fills denials
+	unmatched *unmatched.Tracker
 	rules     atomic.Pointer[rules.Set] // nil before the first rules
 }
 
 // NewObserver returns an Observer without rules.
 func NewObserver(cfg Config) *Observer {
-	o := &Observer{registry: cfg.Registry, startedAt: time.Now()}
+	o := &Observer{registry: cfg.Registry, startedAt: time.Now(), unmatched: cfg.Unmatched}
 	o.history = history.New(history.Config{Registry: cfg.Registry, ShadowMode: cfg.ShadowMode})
 	if n := cfg.SubjectRules; n > 0 {
 		o.subjects = subjects.New(n)
@@ -88,6 +92,7 @@ func (o *Observer) UseRules(set *rules.Set) {
 	if o.subjects != nil {
 		o.subjects.UseRules(set)
 	}
+	o.unmatched.UseRules(set)
 	o.rules.Store(set)
 }
 
@@ -116,10 +121,10 @@ type Figures struct {
 	CandidateRules func(limit int) (c Candidate, ok bool)
 }
 
-// State returns the state of the service, with the totals of quotas.
+// State returns the state of the service, with the totals of quotas and traffic without a rule.
 func (f *Figures) State() State {
 	s := f.Service()
-	s.StartedAt = f.startedAt
+	s.StartedAt, s.Unmatched = f.startedAt, f.unmatched.List()
 	if t := f.Divider.Stats().Totals(); !t.IsZero() {
 		s.Quotas = &t
 	}

@@ -13,11 +13,20 @@ import (
 	"ratelimit/src/metrics"
 	"ratelimit/src/operator/callertext"
 	"ratelimit/src/operator/denials"
+	"ratelimit/src/operator/unmatched"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
+
+func newTracker() *unmatched.Tracker {
+	return unmatched.New(unmatched.Config{OnSample: func(unmatched.Sample) {}})
+}
+
+func newObserver(registry *metrics.Registry) *Observer {
+	return NewObserver(Config{Registry: registry, Unmatched: newTracker()})
+}
 
 // A history has the rates of all kinds.
 func TestHistory(t *testing.T) {
@@ -38,7 +47,7 @@ func TestHistory(t *testing.T) {
 		l := limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{registry}})
 		registry.UseRules(set)
 		l.UseRules(set)
-		o := &Figures{Observer: NewObserver(Config{Registry: registry})}
+		o := &Figures{Observer: newObserver(registry)}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- o.history.Run(ctx) }()
@@ -80,7 +89,7 @@ func TestUsageAllocatesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := NewObserver(Config{Registry: metrics.New(metrics.Config{}), SubjectRules: 8})
+	o := NewObserver(Config{Registry: metrics.New(metrics.Config{}), SubjectRules: 8, Unmatched: newTracker()})
 	o.sampler = denials.New(denials.Config{Interval: time.Hour, OnSample: func(denials.Denial) {}})
 	o.UseRules(set)
 	rule := set.Rules()[0]

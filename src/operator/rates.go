@@ -19,7 +19,10 @@ func (f *Figures) Rates(q RatesQuery) Rates {
 	}
 	q.Search = strings.ToLower(q.Search)
 	page := ratesPage{
-		Rates:      Rates{Total: current.Total, Requests: current.Requests, Domains: domainRates(current, set)},
+		Rates: Rates{
+			Total: current.Total, Requests: current.Requests, Domains: domainRates(current, set),
+			Unmatched: f.unmatched.List(),
+		},
 		RatesQuery: q,
 		known:      make(map[metrics.RuleName]PerSecond), holds: f.registry.Holds(),
 	}

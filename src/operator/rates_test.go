@@ -34,7 +34,7 @@ func TestRatesOfAllRules(t *testing.T) {
 		}
 		registry := metrics.New(metrics.Config{})
 		registry.UseRules(set)
-		o := &Figures{Observer: NewObserver(Config{Registry: registry})}
+		o := &Figures{Observer: newObserver(registry)}
 		if got := o.Rates(RatesQuery{Limit: 10}); got.MatchingRules != 0 {
 			t.Errorf("before the first load: got %+v", got)
 		}

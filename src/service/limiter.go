@@ -10,6 +10,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator/denials"
 	"ratelimit/src/operator/unmatched"
+	"ratelimit/src/service/logging"
 	"ratelimit/src/service/store"
 )
 
@@ -23,9 +24,6 @@ func newLimiter(s *foundation, store *store.Store, differences *candidate.Tracke
 			MaxSamples: n, Interval: time.Second,
 			OnSample: logDenial(s.log.DeniedRequests),
 		}))
-	}
-	if s.log.IsLevelEnabled(logrus.DebugLevel) {
-		recorders = append(recorders, unmatched.New(unmatchedLinesPerSecond, logUnmatched(s.log.Logger)))
 	}
 	cfg := candidate.Config{
 		Limiter: limiter.Config{
@@ -71,18 +69,23 @@ func logDenial(to *logrus.Logger) func(denials.Denial) {
 	}
 }
 
-// unmatchedLinesPerSecond bounds the lines about descriptors without a rule, which callers cause.
-const unmatchedLinesPerSecond = 10
-
-func logUnmatched(to *logrus.Logger) func(unmatched.Sample) {
+// logUnmatched warns of the first sample of each domain, and logs the others at debug level.
+func logUnmatched(log *logging.Loggers) func(unmatched.Sample) {
 	return func(s unmatched.Sample) {
-		fields, message := logrus.Fields{"domain": s.Domain, "keys": s.Keys, "reason": s.Reason}, "no rule applies"
+		fields, message := logrus.Fields{"domain": s.Domain, "keys": s.Keys, "reason": s.Why}, "no rule applies"
 		if s.IsUnknownDomain {
 			fields, message = logrus.Fields{"domain": s.Domain}, "unknown domain"
+		}
+		if s.DidYouMean != "" {
+			fields["did_you_mean"] = s.DidYouMean
 		}
 		if s.Skipped > 0 {
 			fields["skipped"] = s.Skipped
 		}
-		to.WithFields(fields).Debug(message)
+		level := logrus.DebugLevel
+		if s.IsFirst {
+			level = logrus.WarnLevel
+		}
+		log.WithFields(fields).Log(level, message)
 	}
 }

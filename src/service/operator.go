@@ -8,9 +8,10 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator"
 	"ratelimit/src/operator/recording"
+	"ratelimit/src/operator/unmatched"
 )
 
-// observers watch decisions for the debug port. Without that port they watch nothing.
+// observers watch decisions for the debug port. Without that port they only log traffic without a rule.
 type observers struct {
 	*operator.Observer
 	recording *recording.Recorder
@@ -18,15 +19,20 @@ type observers struct {
 }
 
 func newObservers(f *foundation, isDebugPortOpen bool) *observers {
-	cfg := operator.Config{Registry: f.counters, ShadowMode: f.Settings.ShadowMode}
-	o := &observers{recording: recording.New(rls.AppendJSONRequest)}
+	// Without denials, no values of requests are kept.
+	tracker := unmatched.New(unmatched.Config{
+		HidesValues: !isDebugPortOpen || f.Settings.RecentDenials == 0, OnSample: logUnmatched(f.log),
+	})
+	f.run(tracker.Run)
+	cfg := operator.Config{Registry: f.counters, ShadowMode: f.Settings.ShadowMode, Unmatched: tracker}
+	o := &observers{recording: recording.New(rls.AppendJSONRequest), recorders: []limiter.Recorder{tracker}}
 	if !isDebugPortOpen {
 		o.Observer = operator.NewObserver(cfg)
 		return o
 	}
 	cfg.SubjectRules, cfg.Denials = f.Settings.TopSubjectsRules, f.Settings.RecentDenials
 	o.Observer = operator.NewObserver(cfg)
-	o.recorders = append(o.Recorders(), o.recording)
+	o.recorders = append(append(o.recorders, o.Recorders()...), o.recording)
 	f.run(o.Runners()...)
 	return o
 }

@@ -114,7 +114,7 @@ func (page apiPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // state returns the state with lists that are never null in JSON.
 func (a figuresAPI) state() operator.State {
 	s := a.figures.State()
-	s.Components, s.Rules.Problems = listOf(s.Components), listOf(s.Rules.Problems)
+	s.Components, s.Rules.Problems, s.Unmatched = listOf(s.Components), listOf(s.Rules.Problems), listOf(s.Unmatched)
 	return s
 }
 
@@ -131,7 +131,7 @@ func (a figuresAPI) rates(p *parameters) any {
 
 func (a figuresAPI) ratesOf(q operator.RatesQuery) operator.Rates {
 	r := a.figures.Rates(q)
-	r.Domains, r.Rules = listOf(r.Domains), listOf(r.Rules)
+	r.Domains, r.Rules, r.Unmatched = listOf(r.Domains), listOf(r.Rules), listOf(r.Unmatched)
 	return r
 }
 
@@ -148,7 +148,7 @@ func (a figuresAPI) history(p *parameters) any {
 		p.notFound = fmt.Sprintf("there is no history of domain %q, rule %q; /api/rates lists domains and rules",
 			domain, rule)
 	}
-	for _, list := range []*[]float64{&h.Admitted, &h.Denied, &h.Near, &h.Shadow, &h.Fallback, &h.Failed} {
+	for _, list := range []*[]float64{&h.Admitted, &h.Denied, &h.Near, &h.Shadow, &h.Fallback, &h.Failed, &h.Unmatched} {
 		*list = listOf(*list)
 	}
 	return h

@@ -177,11 +177,11 @@ func TestAPI(t *testing.T) {
 	})
 	const (
 		state = `{"version":"1.2.3","commit":"abc","now":"2026-11-23T12:00:00Z","started_at":"2026-11-23T11:00:00Z","ready":true,"components":[],"store":"memory",` +
-			`"rules":{"hash":"","domains":0,"rules":0,"files":0,"problems":[]},"replicas":2}`
-		totals  = `{"total":{"admitted":10,"denied":1,"near":2,"shadow":3,"fallback":4,"failed":5},"requests":{"admitted":8,"denied":1,"fallback":2,"failed":3},"domains":[{"domain":"d","admitted":10,"denied":0,"near":0,"shadow":0,"fallback":0,"failed":0}],`
-		ip      = `{"domain":"d","rule":"ip","limit":"10 per minute","admitted":0,"denied":1,"near":0,"shadow":0,"fallback":0,"failed":0}`
-		user    = `{"domain":"d","rule":"user","limit":"1 per day","admitted":0,"denied":0,"near":0,"shadow":0,"fallback":0,"failed":0}`
-		history = `{"start":"2026-11-23T12:00:00Z","step_seconds":10,"admitted":[1,2.5],"denied":[],"near":[],"shadow":[],"fallback":[],"failed":[]}`
+			`"rules":{"hash":"","domains":0,"rules":0,"files":0,"problems":[]},"replicas":2,"unmatched":[]}`
+		totals  = `{"total":{"admitted":10,"denied":1,"near":2,"shadow":3,"fallback":4,"failed":5,"unmatched":0},"requests":{"admitted":8,"denied":1,"fallback":2,"failed":3},"domains":[{"domain":"d","admitted":10,"denied":0,"near":0,"shadow":0,"fallback":0,"failed":0,"unmatched":0}],`
+		ip      = `{"domain":"d","rule":"ip","limit":"10 per minute","admitted":0,"denied":1,"near":0,"shadow":0,"fallback":0,"failed":0,"unmatched":0}`
+		user    = `{"domain":"d","rule":"user","limit":"1 per day","admitted":0,"denied":0,"near":0,"shadow":0,"fallback":0,"failed":0,"unmatched":0}`
+		history = `{"start":"2026-11-23T12:00:00Z","step_seconds":10,"admitted":[1,2.5],"denied":[],"near":[],"shadow":[],"fallback":[],"failed":[],"unmatched":[]}`
 		first   = `{"id":1,"at":"2026-11-23T12:00:00Z","protocol":"grpc","domain":"d","rule":"ip","subject":"ip=1.2.3.4","counter":"d_ip_1.2.3.4_0","retry_after_seconds":1.5,"skipped":7}`
 		second  = `{"id":2,"at":"2026-11-23T12:00:00Z","protocol":"json","domain":"d","rule":"user","subject":"user=\u003cb\u003e","counter":"","retry_after_seconds":-1,"skipped":0}`
 	)
@@ -192,12 +192,12 @@ func TestAPI(t *testing.T) {
 	}{
 		{"/api/state", 200, state},
 		{"/api/state?x=1", 400, `unknown parameter "x"; this page takes none`},
-		{"/api/rates", 200, totals + `"rules":[` + ip + `,` + user + `],"matching_rules":2}`},
-		{"/api/rates?search=USER", 200, totals + `"rules":[` + user + `],"matching_rules":1}`},
-		{"/api/rates?limit=1", 200, totals + `"rules":[` + ip + `],"matching_rules":2}`},
-		{"/api/rates?offset=1&limit=1000", 200, totals + `"rules":[` + user + `],"matching_rules":2}`},
-		{"/api/rates?offset=9", 200, totals + `"rules":[],"matching_rules":2}`},
-		{"/api/rates?order=tree&limit=1", 200, totals + `"rules":[` + ip + `],"matching_rules":2}`},
+		{"/api/rates", 200, totals + `"rules":[` + ip + `,` + user + `],"matching_rules":2,"unmatched":[]}`},
+		{"/api/rates?search=USER", 200, totals + `"rules":[` + user + `],"matching_rules":1,"unmatched":[]}`},
+		{"/api/rates?limit=1", 200, totals + `"rules":[` + ip + `],"matching_rules":2,"unmatched":[]}`},
+		{"/api/rates?offset=1&limit=1000", 200, totals + `"rules":[` + user + `],"matching_rules":2,"unmatched":[]}`},
+		{"/api/rates?offset=9", 200, totals + `"rules":[],"matching_rules":2,"unmatched":[]}`},
+		{"/api/rates?order=tree&limit=1", 200, totals + `"rules":[` + ip + `],"matching_rules":2,"unmatched":[]}`},
 		{"/api/rates?order=name", 400, `order="name" is not allowed; it is busiest or tree`},
 		{"/api/rates?limit=0", 400, `limit="0" is not allowed; it is a whole number from 1 to 1000`},
 		{"/api/rates?limit=1001", 400, `limit="1001" is not allowed; it is a whole number from 1 to 1000`},

@@ -111,6 +111,7 @@ func TestPageInBrowser(t *testing.T) {
 		"looks": testPageLooks, "restart": testPageSurvivesRestart, "keyboard": testPageKeyboard,
 		"descriptors": testPageDescriptors, "outage": testPageInOutage, "denials first": testPageDeniedFirst,
 		"token": testPageWithToken, "candidate": testPageOfCandidate, "quotas": testPageOfQuotas,
+		"unmatched": testPageOfUnmatched,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -170,6 +171,52 @@ func testPageIsLive(t *testing.T, chromium *browser.Browser) {
 	p.Await("document.getElementById('denials-count').textContent === '1 of the last 3'")
 	p.Click("input[value=hour]")
 	p.Await("document.querySelector('#hot-table tbody th span').textContent === 'hot of a hour'")
+	if problems := p.Problems(); problems != nil {
+		t.Errorf("%q", problems)
+	}
+}
+
+// Traffic without a rule has a tile, and rows in the table of rules that explain it with one click.
+func testPageOfUnmatched(t *testing.T, chromium *browser.Browser) {
+	port := newOperatorPort(t)
+	now := time.Now()
+	port.figures.set(func(_ *operator.State, r *operator.Rates) {
+		r.Total, r.Rules = operator.PerSecond{Admitted: 9, Unmatched: 3}, r.Rules[:3] // They fit on one page, as a tree.
+		r.Unmatched = []operator.Unmatched{
+			{
+				Domain: "appi", IsUnknownDomain: true, Why: "no rules have the domain", DidYouMean: "api",
+				Descriptor: "user=x", Descriptors: 10, FirstAt: now, LastAt: now,
+			},
+			{
+				Domain: "mail", Keys: "usr", Why: "no rule has the key", DidYouMean: "<b>user",
+				Descriptor: "usr=x", Descriptors: 1200, FirstAt: now, LastAt: now,
+			},
+		}
+	})
+	p := chromium.Open(t, port.url(), 1280)
+	p.Await("document.querySelector('#series button:last-child').innerText.replaceAll(/\\s+/g, ' ') === 'Unmatched 3/s 25.0 %'")
+	const rowsText = "[...document.querySelectorAll('tr.unmatched')].map((r) => r.innerText.replaceAll(/\\s+/g, ' '))"
+	p.Await(rowsText + ".length === 2")
+	for i, want := range []string{
+		"Unknown domain appi Explain No rules have the domain; did you mean api? 10 passed since ",
+		"Unmatched usr=x Explain No rule has the key; did you mean <b>user? 1,200 passed since ",
+	} {
+		if got := p.Text(fmt.Sprintf("%s[%d]", rowsText, i)); !strings.HasPrefix(got, want) {
+			t.Errorf("row %d: got %q, want %q", i, got, want)
+		}
+	}
+	p.Await("document.querySelector('#rules-table tbody tr').className === 'unmatched'")
+	if got := p.Text("document.querySelectorAll('tr.unmatched')[1].previousElementSibling.innerText"); !strings.HasPrefix(got, "mail") {
+		t.Errorf("the row of mail is below %q", got)
+	}
+	p.Click("tr.unmatched button")
+	p.Await("document.getElementById('explain-result').textContent.includes('No rules have the domain appi.')")
+	if got := p.Text("document.getElementById('explain-descriptors').value"); got != "user=x" {
+		t.Errorf("the form has %q", got)
+	}
+	checkContrast(t, p)
+	p.Type("#rules-search", "mail")
+	p.Await(rowsText + ".length === 1")
 	if problems := p.Problems(); problems != nil {
 		t.Errorf("%q", problems)
 	}

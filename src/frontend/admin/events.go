@@ -176,6 +176,7 @@ func (s *eventStream) computeUpdate() []byte {
 		u.Candidate = &c
 	}
 	u.Rates.Domains = u.Rates.Domains[:min(updateDomains, len(u.Rates.Domains))] // The busiest ones come first.
+	u.Rates.Unmatched = nil                                                      // The state has it.
 	return event("update", u)
 }
 

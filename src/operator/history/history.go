@@ -20,7 +20,7 @@ type Config struct {
 	Registry *metrics.Registry
 	// ShadowMode says that the limiter allows every request, so that no decision is a denial.
 	ShadowMode bool
-	// MaxDomains and MaxRules are how many domains and rules have a history, each of 8.6 KB. They are the busiest ones.
+	// MaxDomains and MaxRules are how many domains and rules have a history, each of 10.1 KB. They are the busiest ones.
 	// Default to 100 and 500.
 	MaxDomains, MaxRules int
 }
@@ -45,23 +45,25 @@ type PerSecond struct {
 	Shadow   float64 `json:"shadow"`   // the part of Admitted that was over a limit that was not enforced.
 	Fallback float64 `json:"fallback"` // the part of Admitted and Denied that was decided without the store.
 	Failed   float64 `json:"failed"`   // decisions that were answered with an error, because the store did not answer.
+	// Unmatched are descriptors that no rule applies to. They are no decisions, and no rule has some.
+	Unmatched float64 `json:"unmatched"`
 }
 
 // values are the same numbers as an array, which is easier to add up.
 type values [numValues]float64
 
-const numValues = 6
+const numValues = 7
 
 func (v values) perSecond(elapsed time.Duration) PerSecond {
 	if elapsed <= 0 {
 		return PerSecond{}
 	}
 	s := elapsed.Seconds()
-	return PerSecond{v[0] / s, v[1] / s, v[2] / s, v[3] / s, v[4] / s, v[5] / s}
+	return PerSecond{v[0] / s, v[1] / s, v[2] / s, v[3] / s, v[4] / s, v[5] / s, v[6] / s}
 }
 
-// decisions is the number of all decisions.
-func (v values) decisions() float64 { return v[0] + v[1] + v[5] }
+// descriptors is the number of all decisions, and of descriptors without a rule.
+func (v values) descriptors() float64 { return v[0] + v[1] + v[5] + v[6] }
 
 // Rates are the current rates of a rule, or of a domain if Rule is empty.
 type Rates struct {
@@ -79,7 +81,7 @@ type Current struct {
 	Domains, Rules []Rates
 }
 
-// Hour is a history of up to an hour. The six lists are equally long, in decisions per second, oldest first. The last
+// Hour is a history of up to an hour. The lists are equally long, with rates as in PerSecond, oldest first. The last
 // value is that of the last step that has ended.
 type Hour struct {
 	Start       time.Time `json:"start"` // the begin of the first step.
@@ -90,6 +92,7 @@ type Hour struct {
 	Shadow      []float64 `json:"shadow"`
 	Fallback    []float64 `json:"fallback"`
 	Failed      []float64 `json:"failed"`
+	Unmatched   []float64 `json:"unmatched"`
 }
 
 // History keeps rates. It is a limiter.Recorder that counts requests. Run must run meanwhile.
@@ -112,12 +115,12 @@ type History struct {
 
 // series are the numbers of a rule, of a domain, or of all rules together.
 type series struct {
-	counted values // the counters of a rule at the last reading.
+	counted values // the counters of a rule, or of a domain, at the last reading.
 	// recent has what the last readings added. The position of a reading is its number modulo the length.
 	recent      [ticksPerStep][numValues]float32
 	step        values // what was added since the last step ended.
 	lastReading int64  // the number of the last reading that had the series.
-	// the moving average of decisions per second, over about ten minutes. It is 0 until a step has some.
+	// the moving average of descriptors per second, over about ten minutes. It is 0 until a step has some.
 	average float64
 	ring    *ring // nil if the series has no history.
 }
@@ -180,14 +183,20 @@ func (h *History) read(now time.Time) {
 		h.requests.add(slot, requests)
 	}
 	h.cfg.Registry.ForEachDecisions(func(domain, name string, d metrics.Decisions) {
-		s := seriesOf(h.rules, metrics.RuleName{Domain: domain, Rule: name}, h.readings)
-		added := s.addedSince(h.valuesOf(d))
+		ofDomain := seriesOf(h.domains, domain, h.readings)
+		counter := ofDomain
+		if name != "" {
+			counter = seriesOf(h.rules, metrics.RuleName{Domain: domain, Rule: name}, h.readings)
+		}
+		added := counter.addedSince(h.valuesOf(d))
 		if isFirst {
 			return // Nothing says when these decisions were made.
 		}
-		for _, s := range []*series{s, seriesOf(h.domains, domain, h.readings), &h.total} {
-			s.add(slot, added)
+		if counter != ofDomain {
+			counter.add(slot, added)
 		}
+		ofDomain.add(slot, added)
+		h.total.add(slot, added)
 	})
 	maps.DeleteFunc(h.rules, func(_ metrics.RuleName, s *series) bool { return s.lastReading != h.readings })
 	maps.DeleteFunc(h.domains, func(_ string, s *series) bool { return s.lastReading != h.readings && !isFirst })
@@ -204,7 +213,7 @@ func (h *History) valuesOf(d metrics.Decisions) values {
 	}
 	return values{
 		float64(d.Admitted), float64(d.Denied), float64(d.Near), float64(d.Shadow), float64(d.Fallback),
-		float64(d.Failed),
+		float64(d.Failed), float64(d.Unmatched),
 	}
 }
 
@@ -242,7 +251,7 @@ func (h *History) endStep(length time.Duration) {
 	count := max(1, int64(length.Round(Step)/Step))
 	h.forEachSeries(func(s *series) {
 		const smoothing = float64(10 * time.Minute / Step)
-		s.average += (s.step.decisions()/length.Seconds() - s.average) / smoothing * min(float64(count), smoothing)
+		s.average += (s.step.descriptors()/length.Seconds() - s.average) / smoothing * min(float64(count), smoothing)
 	})
 	giveRings(h.domains, h.cfg.MaxDomains, h.steps)
 	giveRings(h.rules, h.cfg.MaxRules, h.steps)
@@ -320,7 +329,7 @@ func (h *History) Hour(domain, rule string) (hour Hour, ok bool) {
 	count := h.steps - first
 	hour = Hour{Start: h.lastStepEnd.Add(-time.Duration(count) * Step), StepSeconds: int(Step / time.Second)}
 	for i, list := range [numValues]*[]float64{
-		&hour.Admitted, &hour.Denied, &hour.Near, &hour.Shadow, &hour.Fallback, &hour.Failed,
+		&hour.Admitted, &hour.Denied, &hour.Near, &hour.Shadow, &hour.Fallback, &hour.Failed, &hour.Unmatched,
 	} {
 		*list = make([]float64, count)
 		for j := range *list {

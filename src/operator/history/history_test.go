@@ -119,15 +119,15 @@ func TestCurrent(t *testing.T) {
 		{"near", false, PerSecond{Admitted: 0.4, Denied: 0.6, Near: 0.2}},
 		{"trial", false, PerSecond{Admitted: 1, Shadow: 1}},
 		{"staff", false, PerSecond{Admitted: 1}},
-		{"unmatched", false, PerSecond{}},
+		{"unmatched", false, PerSecond{Unmatched: 1}},
 	} {
 		f := start(t, Config{ShadowMode: tt.shadowMode}, testRules)
 		f.ask(t, 10, tt.key)
 		f.wait(10 * time.Second)
 		c := f.Current()
-		var domains, rules []Rates // Only those that have decided something have rates.
-		if tt.want != (PerSecond{}) {
-			domains, rules = []Rates{{"d", "", tt.want}}, []Rates{{"d", "d." + tt.key, tt.want}}
+		domains, rules := []Rates{{"d", "", tt.want}}, []Rates{{"d", "d." + tt.key, tt.want}}
+		if tt.want.Unmatched > 0 {
+			rules = nil
 		}
 		if c.Total != tt.want || !slices.Equal(c.Domains, domains) || !slices.Equal(c.Rules, rules) {
 			t.Errorf("%s: got %+v, %+v and %+v, want %+v", tt.key, c.Total, c.Domains, c.Rules, tt.want)

@@ -19,6 +19,7 @@ func Rates(list []operator.Rates) operator.Rates {
 	for i, r := range list {
 		sum.Total, sum.Requests = add(sum.Total, r.Total), addRequests(sum.Requests, r.Requests)
 		sum.MatchingRules = max(sum.MatchingRules, r.MatchingRules)
+		sum.Unmatched = addUnmatched(sum.Unmatched, r.Unmatched)
 		for _, d := range r.Domains {
 			at, known := domains[d.Domain]
 			if !known {
@@ -50,7 +51,7 @@ func Rates(list []operator.Rates) operator.Rates {
 func add(a, b operator.PerSecond) operator.PerSecond {
 	return operator.PerSecond{
 		Admitted: a.Admitted + b.Admitted, Denied: a.Denied + b.Denied, Near: a.Near + b.Near, Shadow: a.Shadow + b.Shadow,
-		Fallback: a.Fallback + b.Fallback, Failed: a.Failed + b.Failed,
+		Fallback: a.Fallback + b.Fallback, Failed: a.Failed + b.Failed, Unmatched: a.Unmatched + b.Unmatched,
 	}
 }
 
@@ -60,6 +61,26 @@ func addRequests(a, b operator.RequestsPerSecond) operator.RequestsPerSecond {
 		Admitted: a.Admitted + b.Admitted, Denied: a.Denied + b.Denied, Fallback: a.Fallback + b.Fallback,
 		Failed: a.Failed + b.Failed,
 	}
+}
+
+// addUnmatched returns the sums of traffic without a rule, in the order of operator.State.
+func addUnmatched(a, b []operator.Unmatched) []operator.Unmatched {
+	for _, x := range b {
+		i, known := slices.BinarySearchFunc(a, x, operator.CompareUnmatched)
+		if !known {
+			a = slices.Insert(a, i, x)
+			continue
+		}
+		sum := &a[i]
+		sum.Descriptors += x.Descriptors
+		if x.FirstAt.Before(sum.FirstAt) {
+			sum.FirstAt = x.FirstAt
+		}
+		if x.LastAt.After(sum.LastAt) {
+			sum.LastAt = x.LastAt
+		}
+	}
+	return a
 }
 
 // addRule adds the rates that replica i has of the rule.

@@ -131,7 +131,13 @@ func TestRun(t *testing.T) {
 		set    func(*Config)
 		want   map[string]uint64
 		errors map[string]uint64
+
+		isUnlimited bool
 	}{
+		{
+			name: "unknown domain", set: func(c *Config) { c.Domain = "dd" },
+			want: map[string]uint64{"OK": 1000}, isUnlimited: true,
+		},
 		{name: "hot", set: func(c *Config) { c.Workload = "hot" }, want: map[string]uint64{"OK": 10, "OVER_LIMIT": 990}},
 		{
 			name: "overlimit", set: func(c *Config) { c.Workload = "overlimit" },
@@ -165,6 +171,9 @@ func TestRun(t *testing.T) {
 		if l := r.Latency; l.P50 < 1 || l.P90 < l.P50 || l.P99 < l.P90 || l.P999 < l.P99 || l.Max < l.P999 || l.Mean <= 0 ||
 			r.Seconds <= 0 || r.Rate <= 0 {
 			t.Errorf("%s: %+v", tt.name, r)
+		}
+		if r.IsUnlimited != tt.isUnlimited {
+			t.Errorf("%s: unlimited %t", tt.name, r.IsUnlimited)
 		}
 		if r.Interrupted || (r.OpenLoop != nil) != (cfg.Rate > 0) {
 			t.Errorf("%s: %+v", tt.name, r)

@@ -62,6 +62,29 @@ func TestOverallCode(t *testing.T) {
 	}
 }
 
+func TestNamesLimit(t *testing.T) {
+	t.Parallel()
+	type status = pb.RateLimitResponse_DescriptorStatus
+	limited := &status{Code: ok, CurrentLimit: &pb.RateLimitResponse_RateLimit{RequestsPerUnit: 7}}
+	for name, tt := range map[string]struct {
+		statuses        []*status
+		hasAny, isLimit bool
+	}{
+		"an empty service": {},
+		"no rule":          {[]*status{{Code: ok}, {Code: ok, LimitRemaining: 7}}, true, false},
+		"a rule":           {[]*status{{Code: ok}, limited}, true, true},
+	} {
+		wire, err := proto.Marshal(&pb.RateLimitResponse{OverallCode: ok, Statuses: tt.statuses, RawBody: []byte("body")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if hasAny, isLimit := namesLimit(wire); hasAny != tt.hasAny || isLimit != tt.isLimit {
+			t.Errorf("%s: got %t, %t", name, hasAny, isLimit)
+		}
+	}
+	namesLimit([]byte{18, 5, 1}) // It is cut, and must not panic.
+}
+
 func FuzzOverallCode(f *testing.F) {
 	f.Add(response(f, over))
 	f.Add([]byte{8, 1, 8, 2})
@@ -82,13 +105,13 @@ func FuzzOverallCode(f *testing.F) {
 func TestCodec(t *testing.T) {
 	var c codec
 	m := mem.BufferSlice{mem.SliceBuffer("wire")}
-	var code pb.RateLimitResponse_Code
+	code := answer{limits: new(limitsSeen)}
 	whole := mem.BufferSlice{mem.SliceBuffer(response(t, over))}
 	allocs := testing.AllocsPerRun(100, func() {
 		if sent, err := c.Marshal(&m); err != nil || string(sent[0].ReadOnlyData()) != "wire" {
 			t.Error(sent, err)
 		}
-		if err := c.Unmarshal(whole, &code); err != nil || code != over {
+		if err := c.Unmarshal(whole, &code); err != nil || code.code != over {
 			t.Error(code, err)
 		}
 	})
@@ -96,10 +119,10 @@ func TestCodec(t *testing.T) {
 		t.Errorf("%v allocations", allocs)
 	}
 	parts := mem.BufferSlice{mem.SliceBuffer{8}, mem.SliceBuffer{1}}
-	if err := c.Unmarshal(parts, &code); err != nil || code != ok {
+	if err := c.Unmarshal(parts, &code); err != nil || code.code != ok {
 		t.Error("in parts:", code, err)
 	}
-	if err := c.Unmarshal(nil, &code); err != nil || code != pb.RateLimitResponse_UNKNOWN {
+	if err := c.Unmarshal(nil, &code); err != nil || code.code != pb.RateLimitResponse_UNKNOWN {
 		t.Error("nothing:", code, err)
 	}
 	if _, err := c.Marshal("text"); err == nil {

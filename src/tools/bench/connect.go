@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -117,7 +118,7 @@ func awaitServer(ctx context.Context, conn *grpc.ClientConn) error {
 func (c *grpcConn) newCall() callFunc {
 	pick := c.load.newPicker(c.cfg.Seed, len(c.load.messages))
 	opts := []grpc.CallOption{grpc.ForceCodecV2(codec{})}
-	var code pb.RateLimitResponse_Code
+	var a answer
 	return func(n uint64) (pb.RateLimitResponse_Code, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Timeout)
 		defer cancel()
@@ -126,8 +127,9 @@ func (c *grpcConn) newCall() callFunc {
 				ctx = metadata.AppendToOutgoingContext(ctx, f.Name, f.Value)
 			}
 		}
-		err := c.Invoke(ctx, pb.RateLimitService_ShouldRateLimit_FullMethodName, &c.load.messages[pick(n)], &code, opts...)
-		return code, err
+		a.limits = &c.load.limits
+		err := c.Invoke(ctx, pb.RateLimitService_ShouldRateLimit_FullMethodName, &c.load.messages[pick(n)], &a, opts...)
+		return a.code, err
 	}
 }
 
@@ -146,8 +148,69 @@ func FreshHeaders(n uint64) []hpack.HeaderField {
 	}
 }
 
-// codec sends a *mem.BufferSlice that is marshalled already, and reads only the overall code of a response, into a
-// *pb.RateLimitResponse_Code. Several calls may send the same message, because gRPC only reads it.
+// answer is what codec reads of a response.
+type answer struct {
+	code   pb.RateLimitResponse_Code
+	limits *limitsSeen
+}
+
+// limitsSeen tells whether any answer names a limit. It looks at answers until one does.
+type limitsSeen struct {
+	isLimited atomic.Bool // an answer names a limit.
+	isOpen    atomic.Bool // an answer has a descriptor, and names no limit.
+}
+
+// look looks at a response.
+func (l *limitsSeen) look(wire []byte) {
+	if l.isLimited.Load() {
+		return
+	}
+	switch descriptors, limited := namesLimit(wire); {
+	case limited:
+		l.isLimited.Store(true)
+	case descriptors && !l.isOpen.Load():
+		l.isOpen.Store(true)
+	}
+}
+
+// namesLimit reports whether a RateLimitResponse has statuses of descriptors, and whether one of them has a
+// current_limit, which a server sets if a limit applies.
+func namesLimit(wire []byte) (descriptors, limited bool) {
+	const statusesField, currentLimitField = 2, 2
+	forEachMessage(wire, func(field protowire.Number, status []byte) {
+		if field != statusesField {
+			return
+		}
+		descriptors = true
+		forEachMessage(status, func(field protowire.Number, _ []byte) {
+			limited = limited || field == currentLimitField
+		})
+	})
+	return descriptors, limited
+}
+
+// forEachMessage calls yield with each field of a valid message that has a length, such as messages.
+func forEachMessage(wire []byte, yield func(field protowire.Number, value []byte)) {
+	for len(wire) > 0 {
+		field, kind, tagLength := protowire.ConsumeTag(wire)
+		if tagLength < 0 {
+			return
+		}
+		wire = wire[tagLength:]
+		n := protowire.ConsumeFieldValue(field, kind, wire)
+		if n < 0 {
+			return
+		}
+		if kind == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(wire)
+			yield(field, value)
+		}
+		wire = wire[n:]
+	}
+}
+
+// codec sends a *mem.BufferSlice that is marshalled already, and reads of a response only what an answer has. Several
+// calls may send the same message, because gRPC only reads it.
 type codec struct{}
 
 // Name is empty so that the content type is application/grpc, as Envoy sends it.
@@ -162,14 +225,15 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
-	code, ok := v.(*pb.RateLimitResponse_Code)
+	a, ok := v.(*answer)
 	if !ok {
-		return fmt.Errorf("%T is no code", v)
+		return fmt.Errorf("%T is no answer", v)
 	}
 	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buf.Free()
 	var err error
-	*code, err = OverallCode(buf.ReadOnlyData())
+	a.code, err = OverallCode(buf.ReadOnlyData())
+	a.limits.look(buf.ReadOnlyData())
 	return err
 }
 

@@ -20,9 +20,10 @@ import (
 )
 
 // Workloads are the names of all workloads.
-var Workloads = []string{"uniform", "hot", "zipf", "multi", "overlimit", "nomatch"}
+var Workloads = []string{"uniform", "hot", "zipf", "multi", "overlimit", noMatchWorkload}
 
 const (
+	noMatchWorkload  = "nomatch"
 	noRuleKey        = "no_rule_has_this_key" // the key in requests of the workload nomatch.
 	multiDescriptors = 4                      // the number of descriptors in a request of the workload multi.
 	// zipfExponent is the skew of zipf: of 100,000 keys the first gets an eighth of the requests, and the first hundred
@@ -45,6 +46,7 @@ type Load struct {
 	bytes     int // the size of messages, with messageOverhead for each.
 	maxBytes  int
 	newPicker newPicker
+	limits    limitsSeen
 }
 
 // Messages returns a function from the number of a call to its message. One goroutine at a time may call it.
@@ -68,7 +70,7 @@ func newLoad(cfg *Config) (*Load, error) {
 	switch cfg.Workload {
 	case "hot", "overlimit": // The value of the key is the name of the workload.
 		return l, l.add(newRequest(cfg.Domain, cfg.Key, cfg.Workload))
-	case "nomatch":
+	case noMatchWorkload:
 		return l, l.add(newRequest(cfg.Domain, noRuleKey, "x"))
 	case "zipf":
 		l.newPicker = zipf

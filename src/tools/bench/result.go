@@ -38,7 +38,10 @@ type Result struct {
 	// Errors are counted by the name of their gRPC code.
 	Errors     map[string]uint64 `json:"errors"`
 	FirstError string            `json:"first_error,omitempty"`
-	OpenLoop   *OpenLoop         `json:"open_loop,omitempty"` // nil for a closed loop
+	// IsUnlimited says that answers came from grpc-go's client and none named a limit: no rule applies to the requests, or
+	// the rule is unlimited. It is false for the workload nomatch.
+	IsUnlimited bool      `json:"unlimited,omitempty"`
+	OpenLoop    *OpenLoop `json:"open_loop,omitempty"` // nil for a closed loop
 	// CPU is the CPU time by the name of the process. Generator is that of this process; nil where it is unknown.
 	CPU       map[string]CPU `json:"cpu"`
 	Generator *CPU           `json:"generator,omitempty"`
@@ -72,8 +75,9 @@ type CPU struct {
 func newResult(cfg *Config, l *Load, t *Tally, took time.Duration) *Result {
 	r := &Result{
 		Address: cfg.Addr, Workload: l.name, Keys: l.keys, Seed: cfg.Seed, Connections: cfg.Connections,
-		InFlight: cfg.InFlight,
-		Seconds:  rounded(took.Seconds(), 6),
+		InFlight:    cfg.InFlight,
+		IsUnlimited: l.name != noMatchWorkload && l.limits.isOpen.Load() && !l.limits.isLimited.Load(),
+		Seconds:     rounded(took.Seconds(), 6),
 		Latency: Latency{
 			Mean: rounded(t.latency.Mean(), 2),
 			P50:  t.latency.ValueAtQuantile(50),

@@ -103,6 +103,9 @@ func (s *snapshot) applyFilter(f filter) (domain string, err error) {
 		}
 		domain = s.Rates.Rules[0].Domain
 	}
+	isOther := func(x operator.Unmatched) bool { return domain != "" && x.Domain != domain }
+	s.Rates.Unmatched = slices.DeleteFunc(s.Rates.Unmatched, isOther)
+	s.State.Unmatched = slices.DeleteFunc(s.State.Unmatched, isOther)
 	s.Rates.MatchingRules = len(s.Rates.Rules)
 	s.Rates.Domains = slices.DeleteFunc(s.Rates.Domains, func(d operator.DomainRates) bool { return d.Domain != domain })
 	return domain, nil

@@ -116,11 +116,25 @@ func rateCells(name string, r operator.PerSecond, more ...string) []string {
 
 // domainLines returns the table of the domains and of all together. cells is the width of the terminal; 0: no bound.
 func (s *snapshot) domainLines(cells int) []string {
-	rows := [][]string{rateCells("(all)", s.Rates.Total)}
+	total := s.Rates.Total
+	rows := [][]string{rateCells("(all)", total, rate(total.Unmatched))}
 	for _, d := range s.Rates.Domains {
-		rows = append(rows, rateCells(d.Domain, d.PerSecond))
+		rows = append(rows, rateCells(d.Domain, d.PerSecond, rate(d.Unmatched)))
 	}
-	return output.Table(cells, slices.Concat(output.Columns("DOMAIN"), rateColumns), rows)
+	return output.Table(cells, slices.Concat(output.Columns("DOMAIN"), rateColumns, output.Numbers("UNMATCHED/s")), rows)
+}
+
+// unmatchedLines returns the table of traffic that no rule applies to, or nothing if there is none.
+func (s *snapshot) unmatchedLines(cells int) []string {
+	if len(s.Rates.Unmatched) == 0 {
+		return nil
+	}
+	var rows [][]string
+	for _, x := range s.Rates.Unmatched {
+		rows = append(rows, []string{x.Descriptor, strconv.FormatUint(x.Descriptors, 10), x.Domain, x.Reason()})
+	}
+	return output.Table(cells, slices.Concat(output.Columns("UNMATCHED, LAST HOUR"), output.Numbers("DESCRIPTORS"),
+		output.Columns("DOMAIN", "WHY")), rows)
 }
 
 func (s *snapshot) ruleLines(cells int) []string {
@@ -148,15 +162,16 @@ func (s *snapshot) subjectLines(cells int, title string, list []operator.Subject
 	return output.Table(cells, columns, rows)
 }
 
-// tables returns the tables of s, with "(none)" in empty ones. cells is the width of the terminal; 0: no bound.
-func (s *snapshot) tables(cells int) (domains, rules, denied, hot []string) {
+// tables returns the tables of s, with "(none)" in empty ones; unmatched may have no line. cells is the width of the
+// terminal; 0: no bound.
+func (s *snapshot) tables(cells int) (domains, unmatched, rules, denied, hot []string) {
 	titled := func(lines []string) []string {
 		if len(lines) == 1 {
 			lines = append(lines, "(none)")
 		}
 		return lines
 	}
-	return s.domainLines(cells), titled(s.ruleLines(cells)),
+	return s.domainLines(cells), s.unmatchedLines(cells), titled(s.ruleLines(cells)),
 		titled(s.subjectLines(cells, "MOST DENIED", s.Denied)),
 		titled(s.subjectLines(cells, "HOTTEST", s.Hot))
 }
@@ -174,7 +189,9 @@ func (s *snapshot) head(cells int) []string {
 func (s *snapshot) join(head []string, listed int, tables ...[]string) (lines []string) {
 	lines = head
 	for _, table := range tables {
-		lines = append(append(lines, ""), table...)
+		if len(table) > 0 {
+			lines = append(append(lines, ""), table...)
+		}
 	}
 	if more := s.Rates.MatchingRules - listed; more > 0 {
 		lines = append(lines, "", output.Plural(more, "more rule")+"; --limit lists more rules, --domain those of one domain")
@@ -184,8 +201,8 @@ func (s *snapshot) join(head []string, listed int, tables ...[]string) (lines []
 
 // text returns s as --once prints it. cells is the width of the terminal, 0 for no bound.
 func (s *snapshot) text(cells int) string {
-	domains, rules, denied, hot := s.tables(cells)
-	return strings.Join(s.join(s.head(cells), len(s.Rates.Rules), domains, rules, denied, hot), "\n") + "\n"
+	domains, unmatched, rules, denied, hot := s.tables(cells)
+	return strings.Join(s.join(s.head(cells), len(s.Rates.Rules), domains, unmatched, rules, denied, hot), "\n") + "\n"
 }
 
 // screen returns the lines of a screen. The rules get what the other tables leave. age is that of s, and problem why
@@ -199,13 +216,15 @@ func (s *snapshot) screen(width, height int, age time.Duration, problem error) [
 		head[0] = "as of " + ageText(age) + " ago: " + head[0]
 		head = slices.Insert(head, 1, strings.Split(problem.Error(), "\n")...)
 	}
-	domains, rules, denied, hot := s.tables(width)
-	domains = domains[:min(len(domains), 3+height/10)]
-	denied, hot = denied[:min(len(denied), 2+height/8)], hot[:min(len(hot), 2+height/8)]
-	const emptyLines, moreLines = 4, 2
-	room := height - len(head) - len(domains) - len(denied) - len(hot) - emptyLines - moreLines
-	rules = rules[:max(1, min(len(rules), room))]
-	lines := s.join(head, min(len(s.Rates.Rules), len(rules)-1), domains, rules, denied, hot)
+	domains, unmatched, rules, denied, hot := s.tables(width)
+	first := func(lines []string, most int) []string { return lines[:min(len(lines), most)] }
+	domains, unmatched = first(domains, 3+height/10), first(unmatched, 2+height/8)
+	denied, hot = first(denied, 2+height/8), first(hot, 2+height/8)
+	const moreLines = 2
+	emptyLines := 4 + min(len(unmatched), 1)
+	room := height - len(head) - len(domains) - len(unmatched) - len(denied) - len(hot) - emptyLines - moreLines
+	rules = first(rules, max(1, room))
+	lines := s.join(head, min(len(s.Rates.Rules), len(rules)-1), domains, unmatched, rules, denied, hot)
 	return lines[:min(len(lines), height)]
 }
 

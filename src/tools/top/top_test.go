@@ -119,10 +119,10 @@ func TestOnce(t *testing.T) {
 	want := `ADDRESS: ready; redis (answering for 1m); 3 rules in 2 domains, loaded 5m ago; 2 replicas; up 27h; version v1.2.3
 812 requests/s: 806 admitted, 6.0 denied, 0 failed; the tables count decisions, one for each limit of a request
 
-DOMAIN    ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s
-(all)           1234        12     3.2      <0.1        2.0M         0
-accounts        1200       2.0       0         0           0         0
-shop              34        10       0         0           0         0
+DOMAIN    ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s  UNMATCHED/s
+(all)           1234        12     3.2      <0.1        2.0M         0            0
+accounts        1200       2.0       0         0           0         0            0
+shop              34        10       0         0           0         0            0
 
 RULE            ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s  LIMIT
 accounts.login        1200       2.0       0         0           0         0  3 per 5 minutes
@@ -138,6 +138,43 @@ path=/pay,user=eve            10    600  shop.path_/pay
 `
 	if got != want || err != nil {
 		t.Errorf("%v\n%s\nwant\n%s", err, got, want)
+	}
+}
+
+// Traffic without a rule has a table of its own while there is some.
+func TestUnmatched(t *testing.T) {
+	t.Parallel()
+	s := example()
+	s.rates.Domains[1].Unmatched = 3
+	s.rates.Unmatched = []operator.Unmatched{
+		{
+			Domain: "shopp", IsUnknownDomain: true, Why: "no rules have the domain", DidYouMean: "shop",
+			Descriptor: "user=x", Descriptors: 10,
+		},
+		{Domain: "shop", Keys: "usr", Why: "no rule has the key", Descriptor: "usr=x", Descriptors: 1200},
+	}
+	address := s.start(t)
+	for args, want := range map[string]string{
+		"": `
+shop              34        10       0         0           0         0          3.0
+
+UNMATCHED, LAST HOUR  DESCRIPTORS  DOMAIN  WHY
+user=x                         10  shopp   no rules have the domain; did you mean shop?
+usr=x                        1200  shop    no rule has the key
+
+RULE `,
+		"--domain shop": `
+UNMATCHED, LAST HOUR  DESCRIPTORS  DOMAIN  WHY
+usr=x                        1200  shop    no rule has the key
+`,
+	} {
+		if got, err := call(t, address, strings.Fields(args)...); !strings.Contains(got, want) || err != nil {
+			t.Errorf("%s: %v\n%s\nwant%s", args, err, got, want)
+		}
+	}
+	shown := &snapshot{State: s.state, Rates: s.rates}
+	if lines := shown.screen(200, 30, 0, nil); len(lines) > 30 || !slices.Contains(lines, "usr=x                        1200  shop    no rule has the key") {
+		t.Errorf("on a screen of 30 lines: %q", lines)
 	}
 }
 
@@ -236,8 +273,8 @@ last load of rules refused: c
 and 2 more problems
 0 requests/s: 0 admitted, 0 denied, 0 failed; the tables count decisions, one for each limit of a request
 
-DOMAIN  ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s
-(all)            0         0       0         0           0         0
+DOMAIN  ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s  UNMATCHED/s
+(all)            0         0       0         0           0         0            0
 
 RULE  ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s  LIMIT
 (none)
@@ -338,6 +375,7 @@ func TestHostileTexts(t *testing.T) {
 	s.state.Rules.Problems = []string{hostile}
 	s.rates.Domains[0].Domain = hostile
 	s.rates.Rules[0] = ruleRates(hostile, hostile, hostile, 1, 1)
+	s.rates.Unmatched = []operator.Unmatched{{Domain: hostile, Descriptor: hostile, Why: hostile, DidYouMean: hostile}}
 	s.top[operator.TopHot][0] = operator.Subject{Domain: hostile, Rule: hostile, Subject: hostile}
 	s.top[operator.TopDenied][0] = s.top[operator.TopHot][0]
 	address := s.start(t)
@@ -586,10 +624,10 @@ func TestSeveral(t *testing.T) {
 		}
 	}
 	want := `
-DOMAIN    ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s
-(all)           2434        14     3.2      <0.1        2.0M         0
-accounts        2400       4.0       0         0           0         0
-shop              69        20       0         0           0         0
+DOMAIN    ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s  UNMATCHED/s
+(all)           2434        14     3.2      <0.1        2.0M         0            0
+accounts        2400       4.0       0         0           0         0            0
+shop              69        20       0         0           0         0            0
 
 RULE            ADMITTED/s  DENIED/s  NEAR/s  SHADOW/s  FALLBACK/s  FAILED/s  SHARES %  LIMIT
 accounts.login        2400       4.0       0         0           0         0   50/50/0  3 per 5 minutes

@@ -18,7 +18,7 @@ const subjects = createSubjects(explain.explainSubject);
 const denials = createDenials(explain.explainSubject);
 const quotas = createQuotas(explain.explainSubject);
 const candidate = createCandidate(explain.explainSubject);
-const rules = createRules(select);
+const rules = createRules(select, explain.explainSubject);
 
 byID("scope-all").addEventListener("click", () => select({ domain: "", rule: "" }));
 

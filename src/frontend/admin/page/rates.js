@@ -14,6 +14,7 @@ const allSeries = [
   { name: "shadow", label: "Shadow", help: "admitted by a rule in shadow mode, and over the limit" },
   { name: "fallback", label: "Fallback", help: "decided without the store" },
   { name: "failed", label: "Failed", filled: true, isAlarm: true, help: "answered with an error, because the store did not answer" },
+  { name: "unmatched", label: "Unmatched", help: "descriptors that no rule applies to: they pass, and are no decisions" },
 ];
 
 // createRates returns the section of rates and chart.
@@ -43,8 +44,8 @@ export function createRates() {
 
   // showRates shows rates on the buttons.
   function showRates(rates) {
-    const all = rates.admitted + rates.denied + rates.failed;
     for (const { name, isAlarm } of allSeries) {
+      const all = rates.admitted + rates.denied + rates.failed + (name === "unmatched" ? rates.unmatched : 0);
       const button = buttons.get(name);
       const [, value, note] = button.children;
       button.classList.toggle("alarm", Boolean(isAlarm) && rates[name] > 0);

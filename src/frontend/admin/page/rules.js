@@ -1,6 +1,6 @@
 // The table of rules. The service searches and pages, so that 10,000 rules need no more of the browser than 100.
 
-import { byID, createPager, element, formatCount, formatRate, getJSON, ruleName, setText, updateRows } from "./dom.js";
+import { byID, createPager, element, formatCount, formatRate, formatTime, getJSON, ruleName, setText, updateRows } from "./dom.js";
 
 const pageSize = 25;
 const refreshMilliseconds = 2000;
@@ -8,8 +8,9 @@ const typingMilliseconds = 150;
 const shownRates = ["admitted", "denied", "near", "shadow", "fallback", "failed"];
 const narrowRates = ["admitted", "denied", "failed"]; // also shown on a phone
 
-// createRules returns the section of rules. It calls onSelect({domain, rule}) for a chosen row.
-export function createRules(onSelect) {
+// createRules returns the section of rules. It calls onSelect({domain, rule}) for a chosen row, and onExplain(domain,
+// subject) for traffic without a rule.
+export function createRules(onSelect, onExplain) {
   let rates = null;
   let scope = { domain: "", rule: "" };
   let requestedAt = 0;
@@ -59,12 +60,15 @@ export function createRules(onSelect) {
 
   function show() {
     if (!rates) return;
-    updateRows(table.tBodies[0], order.value === "tree" ? treeRows(rates) : flatRows(rates), {
-      key: (row) => `${row.domain}\n${row.rule}`,
-      create: createRow,
+    const wanted = search.value.trim().toLowerCase();
+    const unmatched = rates.unmatched?.filter(({ domain }) => domain.toLowerCase().includes(wanted)) ?? [];
+    const rows = withUnmatched(order.value === "tree" ? treeRows(rates) : flatRows(rates), unmatched, pager.offset === 0);
+    updateRows(table.tBodies[0], rows, {
+      key: (row) => [row.domain, row.rule, row.unmatched?.keys, row.unmatched?.descriptor].join("\n"),
+      create: (row) => (row.unmatched ? createUnmatchedRow(row) : createRow(row)),
       update: updateRow,
     });
-    table.parentElement.classList.toggle("has-rows", rates.matching_rules > 0);
+    table.parentElement.classList.toggle("has-rows", rows.length > 0);
     pager.show(rates.matching_rules, rangeText());
   }
 
@@ -84,7 +88,22 @@ export function createRules(onSelect) {
       ...shownRates.map((rate) => element("td", { class: narrowRates.includes(rate) ? "number" : "number wide" })));
   }
 
-  function updateRow(row, { domain, rule, depth, label, limit, values }) {
+  function createUnmatchedRow({ domain, unmatched: { unknown_domain, descriptor } }) {
+    const explain = element("button", { type: "button", class: "small", textContent: "Explain", "aria-label": `Explain ${descriptor}` });
+    explain.addEventListener("click", () => onExplain(domain, descriptor));
+    return element("tr", { class: "unmatched" },
+      element("th", { scope: "row", colSpan: table.tHead.rows[0].cells.length },
+        element("span", { class: "of-unmatched", textContent: unknown_domain ? "Unknown domain " : "Unmatched " }),
+        element("span", { class: "mono", textContent: unknown_domain ? domain : descriptor }), " ", explain,
+        element("span", { class: "below muted" })));
+  }
+
+  function updateRow(row, { domain, rule, depth, label, limit, values, unmatched }) {
+    if (unmatched) {
+      row.firstChild.style.setProperty("--depth", depth);
+      setText(row.firstChild.lastChild, unmatchedText(unmatched));
+      return;
+    }
     row.classList.toggle("domain", rule === "");
     const isChosen = scope.domain === domain && scope.rule === rule;
     row.classList.toggle("chosen", isChosen);
@@ -116,6 +135,26 @@ export function createRules(onSelect) {
 // limitText returns the limit of a rule with its holds: "4 at a time (3 open, 1 expired, 900 charged)".
 function limitText({ limit, holds }) {
   return holds ? `${limit} (${formatCount(holds.open)} open, ${formatCount(holds.expired)} expired, ${formatCount(holds.charged)} charged)` : limit;
+}
+
+// unmatchedText tells why no rule applies, and how often.
+function unmatchedText({ why, did_you_mean, descriptors, first_at, last_at }) {
+  const guess = did_you_mean ? `; did you mean ${did_you_mean}?` : ".";
+  return `${why[0].toUpperCase()}${why.slice(1)}${guess} ${formatCount(descriptors)} passed since ${formatTime(first_at)}, the last at ${formatTime(last_at)}.`;
+}
+
+// withUnmatched returns rows with traffic without a rule: below its domain. Where that has no row, it comes first, on
+// the first page.
+function withUnmatched(rows, unmatched, isFirstPage) {
+  const rowsOf = (list, depth) => list.map((traffic) => ({ domain: traffic.domain, rule: "", depth, unmatched: traffic }));
+  const ofDomain = Map.groupBy(unmatched, ({ domain }) => domain);
+  const below = rows.flatMap((row) => {
+    if (row.rule !== "" || !ofDomain.has(row.domain)) return [row];
+    const added = rowsOf(ofDomain.get(row.domain), 1);
+    ofDomain.delete(row.domain);
+    return [row, ...added];
+  });
+  return isFirstPage ? [...rowsOf([...ofDomain.values()].flat(), 0), ...below] : below;
 }
 
 // flatRows returns a row for each rule, in the order of the service.
