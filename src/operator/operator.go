@@ -110,37 +110,43 @@ func LimitText(set *rules.Set, name metrics.RuleName) string {
 	return ""
 }
 
-// Figures are what operators see of a service. Its methods are safe for concurrent use and do not block.
+// Figures are what operators see of a service. Its functions are safe for concurrent use and do not block.
 type Figures struct {
-	*Observer
-	Divider *quota.Divider
-	// Service returns the state of the process, of its store and its rules.
-	Service func() State
-	// CandidateRules returns how the candidate rules would answer, with at most limit rules, subjects and examples. ok is
-	// false if no directory is set for candidate rules.
-	CandidateRules func(limit int) (c Candidate, ok bool)
+	State   func() State
+	Rates   func(q RatesQuery) Rates
+	History func(domain, rule string) (h History, ok bool)
+	Top     func(TopQuery) []Subject
+	Denials func(after uint64, limit int) []Denial
+	// NextDenial returns a channel that is closed when a denial with an ID above after can be read.
+	NextDenial func(after uint64) <-chan struct{}
+	Quotas     func(QuotaQuery) Quotas
+	// Candidate returns how the candidate rules would answer, with at most limit rules, subjects and examples. ok is false
+	// if no directory is set for candidate rules.
+	Candidate func(limit int) (c Candidate, ok bool)
 }
 
-// State returns the state of the service, with the totals of quotas and traffic without a rule.
-func (f *Figures) State() State {
-	s := f.Service()
-	s.StartedAt, s.Unmatched = f.startedAt, f.unmatched.List()
-	if t := f.Divider.Stats().Totals(); !t.IsZero() {
-		s.Quotas = &t
+// Figures returns what o has seen, beside the quotas of divider, the state of the process, and the candidate rules.
+func (o *Observer) Figures(
+	divider *quota.Divider, state func() State, candidate func(limit int) (Candidate, bool),
+) *Figures {
+	return &Figures{
+		State: func() State {
+			s := state()
+			s.StartedAt, s.Unmatched = o.startedAt, o.unmatched.List()
+			if t := divider.Stats().Totals(); !t.IsZero() {
+				s.Quotas = &t
+			}
+			return s
+		},
+		Rates: o.Rates, History: o.history.Hour, Top: o.Top, Denials: o.Denials, NextDenial: o.NextDenial,
+		Quotas:    func(q QuotaQuery) Quotas { return QuotasOf(divider, q) },
+		Candidate: candidate,
 	}
-	return s
 }
-
-// Candidate returns what CandidateRules returns.
-func (f *Figures) Candidate(limit int) (Candidate, bool) { return f.CandidateRules(limit) }
-
-// History returns the last hour of a rule, or of a domain if rule is empty, or of the whole service if both are empty.
-// ok is false if there is no such domain or rule, or no history of it.
-func (f *Figures) History(domain, rule string) (History, bool) { return f.history.Hour(domain, rule) }
 
 // Top returns the subjects that q asks for, those with most hits first.
-func (f *Figures) Top(q TopQuery) []Subject {
-	if f.subjects == nil {
+func (o *Observer) Top(q TopQuery) []Subject {
+	if o.subjects == nil {
 		return nil
 	}
 	query := subjects.Query{Domain: q.Domain, Rule: q.Rule, Limit: q.Limit}
@@ -150,15 +156,15 @@ func (f *Figures) Top(q TopQuery) []Subject {
 	if q.Window == WindowHour {
 		query.Window = subjects.Hour
 	}
-	return f.subjects.Top(time.Now(), query)
+	return o.subjects.Top(time.Now(), query)
 }
 
 // Denials returns the newest sampled denials with an ID above after, at most limit, oldest first.
-func (f *Figures) Denials(after uint64, limit int) (list []Denial) {
-	if f.denials == nil {
+func (o *Observer) Denials(after uint64, limit int) (list []Denial) {
+	if o.denials == nil {
 		return nil
 	}
-	for _, d := range f.denials.After(after, limit) {
+	for _, d := range o.denials.After(after, limit) {
 		list = append(list, Denial{
 			ID: d.ID, At: d.At, Protocol: d.Protocol, Domain: d.Domain, Rule: d.Rule, Subject: d.Descriptor,
 			Counter: d.Counter, RetryAfterSeconds: RetrySeconds(d.RetryAfter), Skipped: d.SkippedDenials,
@@ -177,9 +183,9 @@ func RetrySeconds(wait time.Duration) float64 {
 
 // NextDenial returns a channel that is closed when a denial with an ID above after can be read. It is nil if no denials
 // are kept.
-func (f *Figures) NextDenial(after uint64) <-chan struct{} {
-	if f.denials == nil {
+func (o *Observer) NextDenial(after uint64) <-chan struct{} {
+	if o.denials == nil {
 		return nil
 	}
-	return f.denials.Next(after)
+	return o.denials.Next(after)
 }

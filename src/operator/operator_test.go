@@ -47,7 +47,7 @@ func TestHistory(t *testing.T) {
 		l := limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{registry}})
 		registry.UseRules(set)
 		l.UseRules(set)
-		o := &Figures{Observer: newObserver(registry)}
+		o := newObserver(registry)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- o.history.Run(ctx) }()
@@ -63,7 +63,7 @@ func TestHistory(t *testing.T) {
 		}
 		time.Sleep(10*time.Second + time.Millisecond)
 		synctest.Wait()
-		h, ok := o.History("d", "d.ip")
+		h, ok := o.history.Hour("d", "d.ip")
 		got := fmt.Sprintf("%.2g %.2g %.2g %.2g %.2g %.2g", h.Admitted, h.Denied, h.Near, h.Shadow, h.Fallback, h.Failed)
 		if want := "[0.2] [0.8] [0.1] [0] [0] [0]"; !ok || got != want || h.StepSeconds != 10 {
 			t.Errorf("got %s, %t, want %s", got, ok, want)

@@ -81,9 +81,9 @@ func (o *Observer) RecordUsage(u *quota.Usage) {
 	}
 }
 
-// Quotas returns the quota buckets that q asks for, those with most demand first, and the totals of all.
-func (f *Figures) Quotas(q QuotaQuery) (v Quotas) {
-	d, now := f.Divider, quota.Now()
+// QuotasOf returns the quota buckets of d that q asks for, those with most demand first, and the totals of all.
+func QuotasOf(d *quota.Divider, q QuotaQuery) (v Quotas) {
+	now := quota.Now()
 	v.Total = d.Stats().Totals()
 	if q.Bucket == nil {
 		v.Buckets, v.MatchingBuckets = d.Snapshot(q.Domain, q.Buckets, q.Proxies, now)

@@ -12,8 +12,8 @@ import (
 
 // Rates returns the rates of all domains, and those of the rules that q asks for. In OrderBusiest, rules with decisions
 // in the last ten seconds come first, the busiest ones first, then all others in OrderTree.
-func (f *Figures) Rates(q RatesQuery) Rates {
-	current, set := f.history.Current(), f.rules.Load()
+func (o *Observer) Rates(q RatesQuery) Rates {
+	current, set := o.history.Current(), o.rules.Load()
 	if set == nil {
 		return Rates{Total: current.Total, Requests: current.Requests}
 	}
@@ -21,10 +21,10 @@ func (f *Figures) Rates(q RatesQuery) Rates {
 	page := ratesPage{
 		Rates: Rates{
 			Total: current.Total, Requests: current.Requests, Domains: domainRates(current, set),
-			Unmatched: f.unmatched.List(),
+			Unmatched: o.unmatched.List(),
 		},
 		RatesQuery: q,
-		known:      make(map[metrics.RuleName]PerSecond), holds: f.registry.Holds(),
+		known:      make(map[metrics.RuleName]PerSecond), holds: o.registry.Holds(),
 	}
 	for _, r := range current.Rules {
 		name := metrics.RuleName{Domain: r.Domain, Rule: r.Rule}

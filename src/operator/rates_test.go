@@ -34,7 +34,7 @@ func TestRatesOfAllRules(t *testing.T) {
 		}
 		registry := metrics.New(metrics.Config{})
 		registry.UseRules(set)
-		o := &Figures{Observer: newObserver(registry)}
+		o := newObserver(registry)
 		if got := o.Rates(RatesQuery{Limit: 10}); got.MatchingRules != 0 {
 			t.Errorf("before the first load: got %+v", got)
 		}
@@ -87,7 +87,7 @@ func TestRatesOfAllRules(t *testing.T) {
 				t.Errorf("got domains %s, want %s", got, want)
 			}
 		}
-		if h, ok := o.History("a", "a.X"); !ok || len(h.Admitted) != 1 || h.Admitted[0] != 0 {
+		if h, ok := o.history.Hour("a", "a.X"); !ok || len(h.Admitted) != 1 || h.Admitted[0] != 0 {
 			t.Errorf("history of a rule without decisions: %+v, %t", h, ok)
 		}
 	})

@@ -108,10 +108,7 @@ func (s *Service) debugHandler(attempts *access.Attempts) http.Handler {
 		Limiter:        s.limiter.Limiter,
 		ChangeCounters: s.editor.Change,
 		Record:         s.record,
-		Figures: &operator.Figures{
-			Observer: s.observers.Observer, Divider: s.divider, Service: s.state,
-			CandidateRules: s.candidate.report,
-		},
+		Figures:        s.observers.Figures(s.divider, s.state, s.candidate.report),
 		HasToken:       s.Settings.DebugToken != "",
 		Components:     func() []operator.Component { return s.health.components(operators) },
 		WriteRules:     withRules(writeRuleLines),

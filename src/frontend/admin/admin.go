@@ -106,7 +106,7 @@ type DebugPages struct {
 	// Limiter explains requests at /explain. If it is nil, there is no such page.
 	Limiter *limiter.Limiter
 	// Figures is the source of the operator's page and of /api. If it is nil, there are no such pages.
-	Figures Figures
+	Figures *operator.Figures
 	// ChangeCounters serves /api/counters. If it is nil, there is no such page.
 	ChangeCounters ChangeCounters
 	// Record serves /api/record. If it is nil, there is no such page.

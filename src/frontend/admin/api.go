@@ -20,37 +20,8 @@ const (
 	maxListed       = 1000
 )
 
-// Figures is the source of the operator's page, of /api and of `ratelimit top`. Its methods are safe
-// for concurrent use and must not block.
-type Figures interface {
-	State() operator.State
-
-	// Rates returns the rates of all domains, and those of the rules that q asks for.
-	Rates(q operator.RatesQuery) operator.Rates
-
-	// History returns the last hour of a rule, or of a domain if rule is empty, or of the whole service
-	// if both are empty. ok is false if there is no such domain or rule, or no history of it.
-	History(domain, rule string) (h operator.History, ok bool)
-
-	// Top returns the subjects that q asks for, those with most hits first.
-	Top(q operator.TopQuery) []operator.Subject
-
-	// Denials returns the newest sampled denials with an ID above after, at most limit, oldest first.
-	Denials(after uint64, limit int) []operator.Denial
-
-	// Quotas returns the quota buckets that q asks for, those with most demand first, and the totals of all.
-	Quotas(q operator.QuotaQuery) operator.Quotas
-
-	// Candidate returns how the candidate rules would answer, with at most limit rules, subjects and examples. ok is false
-	// if no directory is set for candidate rules.
-	Candidate(limit int) (c operator.Candidate, ok bool)
-
-	// NextDenial returns a channel that is closed when a denial with an ID above after can be read.
-	NextDenial(after uint64) <-chan struct{}
-}
-
 // figuresAPI answers the pages under /api.
-type figuresAPI struct{ figures Figures }
+type figuresAPI struct{ figures *operator.Figures }
 
 // apiPage is a page under /api.
 type apiPage struct {

@@ -14,7 +14,7 @@ import (
 	"ratelimit/src/quota"
 )
 
-// fakeFigures are Figures whose content a test sets.
+// fakeFigures are the content of operator.Figures, which a test sets.
 type fakeFigures struct {
 	mu    sync.Mutex // guards the fields below.
 	state operator.State
@@ -139,8 +139,16 @@ func (f *fakeFigures) deny(d operator.Denial) {
 	f.added = make(chan struct{})
 }
 
+// source returns Figures with this content.
+func (f *fakeFigures) source() *operator.Figures {
+	return &operator.Figures{
+		State: f.State, Rates: f.Rates, History: f.History, Top: f.Top, Denials: f.Denials, NextDenial: f.NextDenial,
+		Quotas: f.Quotas, Candidate: f.Candidate,
+	}
+}
+
 // pagesWith returns the handler of a debug port with these figures.
-func pagesWith(f Figures) http.Handler {
+func pagesWith(f *operator.Figures) http.Handler {
 	return DebugPages{
 		SortedFigures: func(func(string, int64) bool) {},
 		Components:    func() []operator.Component { return nil }, Figures: f,
@@ -228,7 +236,7 @@ func TestAPI(t *testing.T) {
 		{"/api/", 404, "there is no such page; see / for the list"},
 		{"/api/state/", 404, "there is no such page; see / for the list"},
 	} {
-		w := get(pagesWith(f), tt.path)
+		w := get(pagesWith(f.source()), tt.path)
 		if got := strings.TrimSpace(w.Body.String()); w.Code != tt.code || got != tt.want {
 			t.Errorf("%s: got %d\n%s\nwant %d\n%s", tt.path, w.Code, got, tt.code, tt.want)
 		}

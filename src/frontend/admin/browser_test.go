@@ -84,7 +84,7 @@ func (p *operatorPort) start() {
 	rulesOfNone.UseRules(new(rules.Set))
 	pages := DebugPages{
 		SortedFigures: func(func(string, int64) bool) {}, Components: func() []operator.Component { return nil },
-		Figures: p.figures,
+		Figures: p.figures.source(),
 		Limiter: rulesOfNone,
 	}
 	p.server = &http.Server{

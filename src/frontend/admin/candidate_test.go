@@ -15,7 +15,7 @@ func TestCandidatePage(t *testing.T) {
 	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	f := newFakeFigures()
 	h := DebugPages{
-		SortedFigures: func(func(string, int64) bool) {}, Figures: f,
+		SortedFigures: func(func(string, int64) bool) {}, Figures: f.source(),
 	}.Handler()
 	check := func(path string, code int, want string) {
 		t.Helper()

@@ -18,17 +18,6 @@ import (
 	"ratelimit/src/operator"
 )
 
-// countedFigures count how often a state is computed.
-type countedFigures struct {
-	*fakeFigures
-	states atomic.Int64
-}
-
-func (c *countedFigures) State() operator.State {
-	c.states.Add(1)
-	return c.fakeFigures.State()
-}
-
 // streamRecorder is a ResponseWriter that keeps each write.
 type streamRecorder struct {
 	header http.Header
@@ -84,7 +73,7 @@ func TestEvents(t *testing.T) {
 			f.deny(operator.Denial{Subject: fmt.Sprint("ip=", i)})
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		w := listen(ctx, pagesWith(f))
+		w := listen(ctx, pagesWith(f.source()))
 		begin := time.Now()
 
 		name, data := w.next(t)
@@ -132,10 +121,12 @@ func TestEvents(t *testing.T) {
 func TestEventsShareUpdates(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f := &countedFigures{fakeFigures: newFakeFigures()}
+		var states atomic.Int64 // how often a state is computed
+		f := newFakeFigures().source()
+		f.State = func() (s operator.State) { states.Add(1); return s }
 		h := pagesWith(f)
 		time.Sleep(time.Minute)
-		if n := f.states.Load(); n != 0 {
+		if n := states.Load(); n != 0 {
 			t.Errorf("%d computations without a listener", n)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -152,9 +143,9 @@ func TestEventsShareUpdates(t *testing.T) {
 			}()
 			time.Sleep(37 * time.Millisecond)
 		}
-		before := f.states.Load()
+		before := states.Load()
 		time.Sleep(10 * time.Second)
-		if n := f.states.Load() - before; n < 9 || n > 11 {
+		if n := states.Load() - before; n < 9 || n > 11 {
 			t.Errorf("%d computations in 10 s", n)
 		}
 		w := newStreamRecorder()
@@ -173,11 +164,6 @@ func TestEventsShareUpdates(t *testing.T) {
 	})
 }
 
-// goneFigures announce denials that cannot be read, as a ring does that was overwritten.
-type goneFigures struct{ *fakeFigures }
-
-func (goneFigures) Denials(uint64, int) []operator.Denial { return nil }
-
 // A stream ends when a write fails, and does not loop while announced denials cannot be read.
 func TestEventsEnd(t *testing.T) {
 	t.Parallel()
@@ -185,11 +171,13 @@ func TestEventsEnd(t *testing.T) {
 		f := newFakeFigures()
 		w := newStreamRecorder()
 		w.fail = true
-		pagesWith(f).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/events", nil)) // returns
+		pagesWith(f.source()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/events", nil)) // returns
 
 		f.deny(operator.Denial{})
 		ctx, cancel := context.WithCancel(t.Context())
-		w = listen(ctx, pagesWith(goneFigures{f}))
+		gone := f.source()
+		gone.Denials = func(uint64, int) []operator.Denial { return nil } // as of a ring that was overwritten
+		w = listen(ctx, pagesWith(gone))
 		for range 2 {
 			if name, _ := w.next(t); name != "update" {
 				t.Error(name)
@@ -207,7 +195,7 @@ func TestEventsOverTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := &http.Server{
-		Handler: pagesWith(newFakeFigures()), ReadTimeout: 500 * time.Millisecond,
+		Handler: pagesWith(newFakeFigures().source()), ReadTimeout: 500 * time.Millisecond,
 		WriteTimeout: 500 * time.Millisecond,
 	}
 	served := make(chan error, 1)
@@ -242,7 +230,7 @@ func TestEventsOverTCP(t *testing.T) {
 func TestListenersMakeRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := pagesWith(newFakeFigures())
+		h := pagesWith(newFakeFigures().source())
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		ends := make(chan int, maxListeners)

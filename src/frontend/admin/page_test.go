@@ -29,7 +29,7 @@ func getWith(h http.Handler, path string, headers ...string) *httptest.ResponseR
 
 func TestPageIsForBrowsers(t *testing.T) {
 	t.Parallel()
-	h := pagesWith(newFakeFigures())
+	h := pagesWith(newFakeFigures().source())
 	for _, tt := range []struct{ accept, want string }{
 		{"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "text/html; charset=utf-8"},
 		{"*/*", "text/plain; charset=utf-8"},
@@ -54,7 +54,7 @@ func TestPageIsForBrowsers(t *testing.T) {
 // Each file has a content type and a policy under which nothing but the page's own files runs.
 func TestPageFiles(t *testing.T) {
 	t.Parallel()
-	h := pagesWith(newFakeFigures())
+	h := pagesWith(newFakeFigures().source())
 	files := 0
 	err := fs.WalkDir(pageFiles, "page", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -100,7 +100,7 @@ func TestPageFiles(t *testing.T) {
 // The page loads only files that exist, inserts no text as HTML and names no other host.
 func TestPageSources(t *testing.T) {
 	t.Parallel()
-	h := pagesWith(newFakeFigures())
+	h := pagesWith(newFakeFigures().source())
 	reference := regexp.MustCompile(`(?:src|href)="(page/[^"]+)"|from "\./([^"]+)"`)
 	forbidden := regexp.MustCompile(
 		`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|https?://(?:www\.w3\.org/2000/svg")?| style="| on[a-z]+="`)
@@ -207,7 +207,7 @@ func everyPage() http.Handler {
 		WriteRules: write, WriteRulesYAML: write,
 		SortedFigures: func(func(string, int64) bool) {}, Components: func() []operator.Component { return nil },
 		Limiter: limiter.New(limiter.Config{}),
-		Figures: newFakeFigures(), ChangeCounters: new(fakeCounters).Change, Record: new(fakeRecordings).Record,
+		Figures: newFakeFigures().source(), ChangeCounters: new(fakeCounters).Change, Record: new(fakeRecordings).Record,
 		PprofEnabled: true,
 	}.Handler()
 }

@@ -76,7 +76,7 @@ func TestQuotasAPI(t *testing.T) {
 		{"?limit=1000&proxies=11", 400, `limit=1000 and proxies=11 are together too much: their product is at most 10000`},
 		{"?proxies=1001", 400, `proxies="1001" is not allowed; it is a whole number from 0 to 1000`},
 	} {
-		w := get(pagesWith(f), "/api/quotas"+tt.query)
+		w := get(pagesWith(f.source()), "/api/quotas"+tt.query)
 		if got := strings.TrimSpace(w.Body.String()); w.Code != tt.code || got != tt.want {
 			t.Errorf("%s: got %d\n%s\nwant %d\n%s", tt.query, w.Code, got, tt.code, tt.want)
 		}

@@ -21,9 +21,8 @@ import (
 	"ratelimit/src/tools/reach"
 )
 
-// ring is a source of figures that has denials. Its other figures are those of operator.Figures, which is nil.
+// ring is a service that has denials, and no other figures.
 type ring struct {
-	operator.Figures
 	mu   sync.Mutex
 	list []operator.Denial
 }
@@ -52,7 +51,7 @@ func (r *ring) add(domain string, n int) {
 // call runs `ratelimit denials` with args on a service with the denials of r.
 func call(t *testing.T, r *ring, args ...string) (string, error) {
 	t.Helper()
-	server := httptest.NewServer(admin.DebugPages{Figures: r}.Handler())
+	server := httptest.NewServer(admin.DebugPages{Figures: &operator.Figures{Denials: r.Denials}}.Handler())
 	defer server.Close()
 	var out bytes.Buffer
 	cmd := Command()

@@ -21,10 +21,8 @@ import (
 	"ratelimit/src/quota"
 )
 
-// fakeService is a source of figures with fixed content. Figures that a test does not set are those of
-// operator.Figures, which is nil.
+// fakeService is a service with fixed content.
 type fakeService struct {
-	operator.Figures
 	state operator.State
 	rates operator.Rates
 	top   map[string][]operator.Subject // the subjects of each kind.
@@ -52,10 +50,15 @@ func (s *fakeService) Top(q operator.TopQuery) []operator.Subject {
 	return s.top[q.Kind]
 }
 
+// figures returns the figures of s, which has no others.
+func (s *fakeService) figures() *operator.Figures {
+	return &operator.Figures{State: s.State, Rates: s.Rates, Top: s.Top}
+}
+
 // start serves s and returns its address.
 func (s *fakeService) start(t *testing.T) string {
 	t.Helper()
-	server := httptest.NewServer(admin.DebugPages{Figures: s}.Handler())
+	server := httptest.NewServer(admin.DebugPages{Figures: s.figures()}.Handler())
 	t.Cleanup(server.Close)
 	return server.URL
 }
