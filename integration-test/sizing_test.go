@@ -143,7 +143,7 @@ func TestSizingMemory(t *testing.T) {
 	rules := newRuleDir(t)
 	rules.put(t, "shop.yaml", sizingRules)
 	for algorithm, users := range map[string]int{
-		"fixed_window": 200_000, "sliding_window": 50_000, "concurrency": 50_000,
+		"fixed_window": 100_000, "sliding_window": 50_000, "concurrency": 20_000,
 	} {
 		s := startService(t, append(rules.env(), "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0",
 			"MEMORY_MAX_BYTES=1073741824", "MEMORY_COUNTER_NAMES=false")...)
