@@ -6,6 +6,7 @@ import (
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
+	"ratelimit/src/rules/divvyrules"
 	"ratelimit/src/rules/filerules"
 )
 
@@ -152,6 +153,28 @@ func TestRelation(t *testing.T) {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestRelationOfPeerKeys checks that a rule with the key of another program has no equal, not even before the first
+// difference of two lists: a later rule may have the same key.
+func TestRelationOfPeerKeys(t *testing.T) {
+	t.Parallel()
+	load := func(text string) *rules.Set {
+		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}},
+			compile.Options{PeerKey: divvyrules.PeerKey})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	const first = "domain: d\nrules:\n" +
+		"  - {match: {a: x}, rate_limit: {algorithm: first_hit_window, unit: day, requests_per_unit: 1}}\n"
+	live, candidate := load(first), load(first+"  - {match: {}, rate_limit: {unit: day, requests_per_unit: 1}}\n")
+	r := rules.NewRelation(live, candidate)
+	if was, is := live.Rules()[0], candidate.Rules()[0]; is.PeerKey == nil || !r.SharesCounters(is) ||
+		r.HasSameVerdicts(live.Domain([]byte("d")).ListRules[0], candidate.Domain([]byte("d")).ListRules[0]) {
+		t.Errorf("%v and %v have the same verdicts, or share no counter", was, is)
 	}
 }
 
