@@ -32,14 +32,17 @@ type dataStep struct {
 
 var dataSteps = []dataStep{
 	{
-		map[string]string{"a.yaml": tenantRules, "banned.txt.gz": "mallory\n", "tenants.csv": "acme,500\nfree,unlimited\n"},
+		map[string]string{
+			"a.yaml": tenantRules, "banned.txt.gz": "mallory\n",
+			"tenants.csv": "tenant,limit\nacme,500\nfree,unlimited\n",
+		},
 		map[string]int{"acme": 500, "mallory": 0, "free": -1, "x": -1},
 		"",
 	},
 	{
 		map[string]string{"tenants.csv": "acme,600\nx,7\n"},
 		map[string]int{"acme": 600, "x": 7, "mallory": 0, "free": -1},
-		"",
+		"tenants.csv: 1 added, 1 removed, 1 raised",
 	},
 	{
 		map[string]string{"tenants.csv": "acme,700\nx,many\n"},

@@ -254,9 +254,9 @@ func TestUpstreamDogStatsD(t *testing.T) {
 	})
 }
 
-// One JSON line per stat and flush when no sink is chosen.
+// One JSON line per stat and flush when no sink is chosen and debug lines are shown.
 func TestUpstreamStatsOnStderr(t *testing.T) {
-	u := startUpstream(t, []string{"USE_STATSD=false", "EXTRA_TAGS=app:shop", fastFlush}, sinkRules)
+	u := startUpstream(t, []string{"USE_STATSD=false", "LOG_LEVEL=debug", "EXTRA_TAGS=app:shop", fastFlush}, sinkRules)
 	want := countSome(t, u)
 	type line struct {
 		Level, Logger, Msg string

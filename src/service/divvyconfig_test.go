@@ -175,7 +175,7 @@ func TestDivvyCommand(t *testing.T) {
 	s.write("bakery.ini", "[default]\ncreditLimit = 0\n")
 	s.until("fixed", s.logged("the problems are fixed"))
 	s.signals <- syscall.SIGHUP
-	s.until("read again", s.logged(`"rules reloaded"`))
+	s.until("read again", s.logged("rules reloaded: "))
 	if got := s.say("HIT\n", nil); got != "OK false 0 -1\n" {
 		t.Errorf("after a good file: %q", got)
 	}

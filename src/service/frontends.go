@@ -121,6 +121,10 @@ func (s *Service) debugHandler(attempts *access.Attempts) http.Handler {
 			}
 		},
 	}
+	debug.MetricsAddr, debug.MetricsPath = s.Addr("prometheus"), s.Settings.PrometheusPath
+	if own := s.Settings.DivvyVariables; own != nil {
+		debug.MetricsPath = own.MetricsPath
+	}
 	// net/http/pprof extends the write timeout by the length of a profile.
 	hosts := s.Settings.DebugAllowedHosts
 	if own, err := os.Hostname(); err == nil { // In a pod this is its name.

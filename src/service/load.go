@@ -1,12 +1,14 @@
 package service
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 
 	"github.com/sirupsen/logrus"
 
+	"ratelimit/src/operator/rulechange"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/reload"
 )
@@ -61,16 +63,22 @@ func (s *ruleSources) onLoad(source *ruleSource, l reload.Result) {
 			h.rules.firstLoadFields = facts
 		}
 	})
-	switch {
-	case before == nil: // The log line "ready" reports the first rules.
+	if before == nil { // The log line "ready" reports the first rules.
+		return
+	}
+	changes := rulechange.Summary(before, set)
+	always := s.log.AlwaysShown.WithFields(facts)
+	switch text := cmp.Or(changes, "no limit differs"); {
 	case domains == 0:
 		log.Warnf("rules reloaded: there are none, so everything passes: %s", source.whyNoRules)
 	case l.Err != nil:
-		log.Warn("rules reloaded in part: files and resources with problems stay as they were")
+		always.Warnf("rules reloaded in part, files and resources with problems stay as they were: %s", text)
 	case recovered:
-		log.Warn("rules reloaded, the problems are fixed")
+		always.Warnf("rules reloaded, the problems are fixed: %s", text)
+	case changes == "" && source.name != "files": // A management server may send the same rules again and again.
+		log.Infof("rules reloaded: %s", text)
 	default:
-		log.Info("rules reloaded")
+		always.Infof("rules reloaded: %s", text)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/metrics/divvystats"
@@ -55,7 +57,7 @@ func (s *statistics) buildPush() error {
 	} else {
 		cfg.Network = s.Settings.StatsdProtocol
 		cfg.Addr = ports.HostPort(s.Settings.StatsdHost, s.Settings.StatsdPort)
-		cfg.OnState = s.logStatsdState("USE_STATSD=false")
+		cfg.OnState = s.logStatsdState("USE_STATSD=false", s.Settings.StatsdByDefault)
 	}
 	if s.Settings.Sink == settings.SinkDogStatsd {
 		cfg.Format, cfg.Network = push.DogStatsD, "udp"
@@ -83,13 +85,18 @@ func (s *statistics) addSink(cfg push.Config) (*push.Sink, error) {
 }
 
 // logStatsdState returns the function that logs whether statsd can be reached. without is the setting that turns statsd
-// off.
-func (s *statistics) logStatsdState(without string) func(error) {
+// off. If no setting asks for statsd, it is no warning that there is none, until it was there once.
+func (s *statistics) logStatsdState(without string, isByDefault bool) func(error) {
+	level := logrus.WarnLevel
+	if isByDefault {
+		level = logrus.InfoLevel
+	}
 	return func(err error) {
 		if err != nil {
-			s.log.Warnf("counters are not sent for now (%s if there is no statsd): %v", without, err)
+			s.log.Logf(level, "counters are not sent for now (%s if there is no statsd): %v", without, err)
 		} else {
-			s.log.Info("counters are sent again")
+			level = logrus.WarnLevel
+			s.log.Info("counters are sent to statsd")
 		}
 	}
 }
@@ -142,7 +149,7 @@ func (s *statistics) buildDivvySinks() error {
 		ReadStats: func() []metrics.Stat { return metrics.Stats(counts.Figures(own.StatsdPrefix, port())) },
 		Network:   "udp",
 		Addr:      ports.HostPort(own.StatsdHost, own.StatsdPort),
-		OnState:   s.logStatsdState("remove STATSD_HOST"),
+		OnState:   s.logStatsdState("remove STATSD_HOST", false),
 	}
 	if own.StatsdTCP != "" {
 		cfg.Network = "tcp"

@@ -77,9 +77,10 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
-// With no sink, figures are lines of JSON; the last ones come at the end.
+// With no sink, figures are debug lines of JSON; the last ones come at the end.
 func TestLastFlush(t *testing.T) {
-	s := launch(t, oneRule, "DISABLE_STATS=false", "USE_STATSD=false", "STATS_FLUSH_INTERVAL=1h", "EXTRA_TAGS=env:test")
+	s := launch(t, oneRule, "DISABLE_STATS=false", "USE_STATSD=false", "LOG_LEVEL=debug",
+		"STATS_FLUSH_INTERVAL=1h", "EXTRA_TAGS=env:test")
 	s.until("ready", s.healthy)
 	s.ask("1")
 	s.signals <- syscall.SIGTERM

@@ -39,7 +39,6 @@ func ReadDivvy(env Environment) (*Settings, []string, error) {
 	s.NoGRPC = !r.isSet("GRPC_PORT") && !r.isSet("GRPC_UDS")
 	s.NoDebug = s.NoDebug || !r.isSet("DEBUG_PORT")
 	s.Sink = SinkDivvy
-	s.OTLPMetrics.On = s.OTLPMetrics.Exporter == "otlp"
 	ownWarnings, ownErr := r.result()
 	return s, append(ownWarnings, warnings...), errors.Join(ownErr, err)
 }
@@ -97,7 +96,7 @@ func (d *DivvyVariables) translate(r *reader) Environment {
 			delete(env, v.Name)
 		}
 	}
-	env["DISABLE_STATS"], env["DIVVY_PORT"] = "true", strconv.Itoa(d.Port)
+	env["USE_STATSD"], env["DIVVY_PORT"] = "false", strconv.Itoa(d.Port)
 	env["STATS_FLUSH_INTERVAL"] = cmp.Or(env["STATS_FLUSH_INTERVAL"], "1s")
 	redis := net.JoinHostPort(d.RedisHost, strconv.Itoa(d.RedisPort))
 	switch backend := env["BACKEND_TYPE"]; {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"ratelimit/src/settings/units"
 )
 
 // Environment has the values of environment variables by name.
@@ -222,8 +224,8 @@ func memoryDefaults(limit int64) map[string]string {
 		return nil
 	}
 	return map[string]string{
-		"MEMORY_MAX_BYTES":   strconv.FormatInt(max(min(limit/2, defaultMemoryBytes), minMemoryBytes), 10),
-		"MAX_BUFFERED_BYTES": strconv.FormatInt(max(limit/4, minBufferedBytes), 10),
+		"MEMORY_MAX_BYTES":   units.FormatBytes(max(min(limit/2, defaultMemoryBytes), minMemoryBytes)),
+		"MAX_BUFFERED_BYTES": units.FormatBytes(max(limit/4, minBufferedBytes)),
 	}
 }
 

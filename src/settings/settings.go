@@ -121,6 +121,7 @@ type Settings struct {
 
 	Sink                  Sink              // the destination of statistics.
 	UseStatsd             bool              `env:"USE_STATSD"`
+	StatsdByDefault       bool              // set if no variable asks for statsd: it may not be there.
 	UseDogStatsd          bool              `env:"USE_DOG_STATSD"`
 	UsePrometheus         bool              `env:"USE_PROMETHEUS"`
 	DisableStats          bool              `env:"DISABLE_STATS"`
@@ -339,6 +340,8 @@ func (s *Settings) derive(r *reader) {
 		t.On = t.Cert != "" || t.Key != ""
 	}
 	s.Sink = s.sink(r)
+	s.StatsdByDefault = !slices.ContainsFunc([]string{"USE_STATSD", "STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL"},
+		r.isSet)
 	otel := &s.OTLPMetrics
 	otel.On = otel.Exporter == "otlp" && !s.DisableStats
 	otel.Protocol = strings.TrimSuffix(cmp.Or(otel.ProtocolOfMetrics, otel.ProtocolOfAllSignals), "/protobuf")

@@ -72,9 +72,9 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"DEBUG_PORT=x: write a port number, 0 to 65535",
 		"DEBUG_PPROF=yes: write true or false",
 		"LOG_LEVEL=loud: write one of panic, fatal, error, warn, warning, info, debug, trace",
-		"MEMORY_MAX_BYTES=1000: write a number of bytes, 131072 or more",
-		"SHUTDOWN_DRAIN=-1s: write a duration with its unit, such as 500ms, 30s, 1h30m",
-		"SHUTDOWN_TIMEOUT=5: write a duration with its unit, such as 500ms, 30s, 1h30m",
+		"MEMORY_MAX_BYTES=1000: write a number of bytes, 128KiB or more, such as 1000KiB",
+		"SHUTDOWN_DRAIN=-1s: write a duration, 0s or more",
+		"SHUTDOWN_TIMEOUT=5: write a duration with its unit, such as 5s",
 		"CONFIG_TYPE=file: write FILE, GRPC_XDS_SOTW or GRPC_XDS_DELTA, or several, separated by commas",
 		"BACKEND_TYPE=disk: write memory, redis or memcache",
 		"GRPC_SERVER_TLS_CERT=: write the path of a PEM file with the certificate chain, and that of its key in " +
@@ -83,7 +83,7 @@ func TestProblemsAreReportedTogether(t *testing.T) {
 		"DIVVY_DOMAIN=: write the domain that `HIT` asks, or set DIVVY_DOMAIN_KEY",
 		"LIMIT_RESPONSE_HEADERS_FORMAT=draft: write one of separate, ietf",
 		"DIVVY_ROUND=down: write one of nearest, up",
-		"DIVVY_MAX_LINE_BYTES=16777217: write a number of bytes, 1 to 16777216",
+		"DIVVY_MAX_LINE_BYTES=16777217: write a number of bytes, 1 to 16MiB",
 		"DIVVY_MAX_PIPELINED=1001: write a whole number, 1 to 1000",
 		"DIVVY_MAX_CONNECTIONS=0: write a whole number above 0",
 		"DIVVY_TLS_CERT=: write the path of a PEM file with the certificate chain, and that of its key in DIVVY_TLS_KEY",
@@ -378,7 +378,10 @@ func TestSinks(t *testing.T) {
 		err  bool
 	}{
 		{"", SinkStatsd, false},
-		{"USE_STATSD=false", SinkLog, false},
+		{"USE_STATSD=false", SinkNone, false},
+		{"USE_STATSD=false LOG_LEVEL=info", SinkNone, false},
+		{"USE_STATSD=false LOG_LEVEL=DEBUG", SinkLog, false},
+		{"USE_STATSD=false LOG_LEVEL=trace", SinkLog, false},
 		{"USE_PROMETHEUS=true", SinkPrometheus, false},
 		{"USE_STATSD= USE_PROMETHEUS=true", SinkPrometheus, false},
 		{"USE_DOG_STATSD=true", SinkDogStatsd, false},
@@ -417,7 +420,8 @@ func TestOTLPMetrics(t *testing.T) {
 	} {
 		s, warnings, err := Read(env(strings.Fields(tt.env)...))
 		got := s.OTLPMetrics
-		if err != nil || len(warnings) > 0 || got.On != tt.on || got.Protocol != tt.protocol ||
+		if isIgnored := s.DisableStats; err != nil || (len(warnings) > 0) != isIgnored ||
+			got.On != tt.on || got.Protocol != tt.protocol ||
 			got.IntervalMilliseconds != 60_000 || got.TimeoutMilliseconds != 30_000 {
 			t.Errorf("%s: %+v, %q, %v", tt.env, got, warnings, err)
 		}

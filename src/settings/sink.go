@@ -14,7 +14,7 @@ type Sink uint8
 
 // The destinations of statistics.
 const (
-	SinkLog Sink = iota // lines of JSON in the log; the default
+	SinkLog Sink = iota // lines of JSON in the log, if LOG_LEVEL shows debug lines
 	SinkNone
 	SinkStatsd
 	SinkDogStatsd
@@ -30,9 +30,9 @@ func (s *Settings) sink(r *reader) Sink {
 	}
 	otlp := s.OTLPMetrics.Exporter == "otlp"
 	statsd := s.UseStatsd && (r.isSet("USE_STATSD") || !s.UseDogStatsd && !s.UsePrometheus && !otlp)
-	chosen, count := SinkLog, 0
-	if otlp {
-		chosen = SinkNone
+	chosen, count := SinkNone, 0
+	if !otlp && (s.LogLevel == "debug" || s.LogLevel == "trace") {
+		chosen = SinkLog
 	}
 	for sink, isOn := range map[Sink]bool{
 		SinkStatsd: statsd, SinkDogStatsd: s.UseDogStatsd, SinkPrometheus: s.UsePrometheus,
@@ -104,7 +104,7 @@ func (r *reader) mogrifier(id string) (m Mogrifier) {
 	}
 	m.Tags, err = pairs(tags)
 	if _, isUnnamed := m.Tags[""]; err != nil || isUnnamed {
-		r.problem(prefix+"_TAGS", tags, Variable{Type: "map"}.fix())
+		r.problem(prefix+"_TAGS", tags, "write "+typeHints["map"].what)
 	} else if slices.Contains(slices.Collect(maps.Values(m.Tags)), "") {
 		r.problem(prefix+"_TAGS", tags, "write a value behind each colon")
 	}

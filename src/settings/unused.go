@@ -81,6 +81,14 @@ func (s *Settings) warnUnused(r *reader) {
 			names: "MEMCACHE_TLS_CACERT MEMCACHE_TLS_CLIENT_CERT MEMCACHE_TLS_CLIENT_KEY", prefixes: "MEMCACHE_TLS_",
 		},
 
+		{
+			isOff: s.DisableStats, reason: "DISABLE_STATS is true", fix: "set DISABLE_STATS=false",
+			names: "USE_STATSD USE_DOG_STATSD USE_PROMETHEUS",
+		},
+		{
+			isOff: s.DisableStats && s.OTLPMetrics.Exporter == "otlp", reason: "DISABLE_STATS is true",
+			fix: "set DISABLE_STATS=false", names: "OTEL_METRICS_EXPORTER",
+		},
 		{isOff: sink != SinkDogStatsd, toggle: "USE_DOG_STATSD", names: "USE_DOG_STATSD_MOGRIFIERS"},
 		{isOff: sink == SinkDogStatsd, reason: "DogStatsD is always udp", prefixes: "STATSD_PROTOCOL"},
 		{isOff: sink != SinkDogStatsd && sink != SinkStatsd, reason: "nothing is sent to statsd", prefixes: "STATSD_"},

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"ratelimit/src/settings/units"
 )
 
 // Variable is one environment variable.
@@ -64,28 +66,44 @@ func parseTable(text string) (table []Variable) {
 	return table
 }
 
-// typeHints says what to write for values of each type. hint and bounds are for variables without bounds of their own.
-var typeHints = map[string]struct{ what, hint, bounds string }{
-	"bool":     {"true or false", "", ""},
-	"map":      {"key:value, separated by commas, with one colon in each", "", ""},
-	"port":     {"a port number", ", 0 to 65535", "0 to 65535"},
-	"count":    {"a whole number", " above 0", "1 or more"},
-	"integer":  {"a whole number", "", "-2147483648 or more"},
-	"bytes":    {"a number of bytes", "", "1 or more"},
-	"number":   {"a number", " such as 0.8", ""},
-	"duration": {"a duration", " with its unit, such as 500ms, 30s, 1h30m", "0s or more"},
+// typeHints says what to write for values of each type. hint, bounds and example are for variables without bounds of
+// their own.
+var typeHints = map[string]struct {
+	what, hint, bounds, example string
+	units                       []units.Unit
+}{
+	"bool":    {what: "true or false"},
+	"map":     {what: "key:value, separated by commas, with one colon in each"},
+	"port":    {what: "a port number", hint: ", 0 to 65535", bounds: "0 to 65535"},
+	"count":   {what: "a whole number", hint: " above 0", bounds: "1 or more"},
+	"integer": {what: "a whole number", bounds: "-2147483648 or more"},
+	"bytes":   {what: "a number of bytes", bounds: "1 or more", example: "64MiB", units: units.OfBytes},
+	"number":  {what: "a number", example: "0.8", units: units.OfShare},
+	"rate":    {what: "a whole number per second", bounds: "0 or more", units: units.OfRate},
+	"duration": {
+		what: "a duration", hint: " with its unit", bounds: "0s or more", example: "30s", units: units.OfDuration,
+	},
+	"seconds":      {what: "a whole number of seconds", bounds: "0 or more", units: units.OfDuration},
+	"milliseconds": {what: "a whole number of milliseconds", bounds: "0 or more", units: units.OfDuration},
 }
 
-// fix returns what to write instead of a refused value, such as "write true or false".
-func (v Variable) fix() string {
-	t := typeHints[v.Type]
+// fix returns what to write instead of text, a refused value of field: "write a duration with its unit, such as 5s".
+func (v Variable) fix(text string, field reflect.Value) string {
+	t, scratch := typeHints[v.Type], reflect.New(field.Type()).Elem()
+	hasOtherForm := !errors.Is(v.assign(scratch, text), errOutOfBounds)
 	switch {
 	case v.Type == "word":
 		return "write one of " + v.bounds
 	case v.bounds != "":
-		return "write " + t.what + ", " + v.bounds
+		t.hint, t.example = ", "+v.bounds, ""
+	case !hasOtherForm && v.Type == "duration":
+		t.hint, t.example = ", "+t.bounds, ""
 	}
-	return "write " + t.what + t.hint
+	if !hasOtherForm && strings.Trim(text, "0123456789.") != "" { // The bounds tell what is wrong.
+		t.units = nil
+	}
+	return units.Advice(t.what+t.hint, text, t.example, t.units,
+		func(form string) bool { return v.assign(scratch, form) == nil })
 }
 
 // fill sets the fields of the struct that target points to, from the variables in table.
@@ -147,16 +165,16 @@ func (r *reader) setValue(field reflect.Value, v Variable, text string) {
 	case err == nil:
 	case v.instead == "" || !errors.Is(err, errOutOfBounds) &&
 		!strings.HasPrefix(v.Name, "OTEL_"): // OpenTelemetry ignores wrong values
-		r.problem(v.Name, text, v.fix())
+		r.problem(v.Name, text, v.fix(text, field))
 		r.hasRefusedValue[v.Name] = true
 	case v.instead == "none":
-		r.forgive(v.Name, text, v.fix(), "that port is not opened")
+		r.forgive(v.Name, text, v.fix(text, field), "that port is not opened")
 	case v.instead == "default" && v.Default == "":
-		r.forgive(v.Name, text, v.fix(), "it is ignored")
+		r.forgive(v.Name, text, v.fix(text, field), "it is ignored")
 	default:
 		replacement := v.replacement(text, field.Interface())
 		_ = v.assign(field, replacement) // returns no error: a test assigns all replacements
-		r.forgive(v.Name, text, v.fix(), replacement+" is used")
+		r.forgive(v.Name, text, v.fix(text, field), replacement+" is used")
 	}
 }
 
@@ -178,9 +196,9 @@ func (v Variable) assign(field reflect.Value, text string) error {
 		}
 		text, bounds = words[i], ""
 	}
-	value, number, err := parse(text, field.Interface())
+	value, number, err := v.parse(text, field.Interface())
 	if err == nil && bounds != "" {
-		err = checkBounds(bounds, number, field.Interface())
+		err = v.checkBounds(bounds, number, field.Interface())
 	}
 	if err == nil {
 		field.Set(reflect.ValueOf(value))
@@ -190,12 +208,12 @@ func (v Variable) assign(field reflect.Value, text string) error {
 
 // checkBounds returns errOutOfBounds unless number is within bounds, see cutBounds. The numbers in bounds are written
 // as values of the type of zero.
-func checkBounds(bounds string, number float64, zero any) error {
+func (v Variable) checkBounds(bounds string, number float64, zero any) error {
 	low, high, or0 := cutBounds(bounds, zero)
-	_, least, err := parse(low, zero)
+	_, least, err := v.parse(low, zero)
 	most := math.MaxFloat64
 	if high != "" && err == nil {
-		_, most, err = parse(high, zero)
+		_, most, err = v.parse(high, zero)
 	}
 	if err == nil && !(or0 && number == 0) && !(number >= least && number <= most) { // NaN is out of bounds, too
 		err = errOutOfBounds
@@ -218,8 +236,8 @@ func cutBounds(bounds string, zero any) (low, high string, or0 bool) {
 // nearest bound.
 func (v Variable) replacement(text string, zero any) string {
 	low, high, or0 := cutBounds(cmp.Or(v.bounds, typeHints[v.Type].bounds), zero)
-	_, number, _ := parse(text, zero)
-	_, least, _ := parse(low, zero)
+	_, number, _ := v.parse(text, zero)
+	_, least, _ := v.parse(low, zero)
 	switch {
 	case v.instead == "default" || math.IsNaN(number):
 		return v.Default
@@ -231,9 +249,36 @@ func (v Variable) replacement(text string, zero any) string {
 	return low
 }
 
+// withoutUnit returns the number in text in the unit of its type: 4096 for 4KiB in bytes, 90 for 90/s in a rate, 0.8
+// for 80%. Texts of other forms stay as they are.
+func (v Variable) withoutUnit(text string) string {
+	n, err := 0.0, errRefused
+	switch percent, isPercent := strings.CutSuffix(text, "%"); {
+	case v.Type == "bytes":
+		if size, err := units.Bytes(text); err == nil {
+			return strconv.FormatInt(size, 10)
+		}
+	case v.Type == "rate":
+		n, err = units.PerSecond(text)
+	case v.Type == "seconds", v.Type == "milliseconds":
+		unit := map[string]time.Duration{"seconds": time.Second, "milliseconds": time.Millisecond}[v.Type]
+		var d time.Duration
+		d, err = units.Duration(text)
+		n = float64(d) / float64(unit)
+	case v.Type == "number" && isPercent:
+		n, err = strconv.ParseFloat(percent, 64)
+		n /= 100
+	}
+	if err != nil {
+		return text
+	}
+	return strconv.FormatFloat(n, 'f', -1, 64)
+}
+
 // parse returns the value of text in the type of zero. If it is a number, number is the same; a duration is one of
 // nanoseconds. Whole numbers may start with 0x, 0b or 0, as in envoyproxy/ratelimit.
-func parse(text string, zero any) (value any, number float64, err error) {
+func (v Variable) parse(text string, zero any) (value any, number float64, err error) {
+	text = v.withoutUnit(text)
 	switch zero.(type) {
 	case string:
 		value = text
@@ -249,7 +294,7 @@ func parse(text string, zero any) (value any, number float64, err error) {
 		n, err := strconv.ParseFloat(text, 32)
 		return float32(n), n, err
 	case time.Duration:
-		d, err := time.ParseDuration(text)
+		d, err := units.Duration(text)
 		return d, float64(d), err
 	case []string:
 		value = list(text)

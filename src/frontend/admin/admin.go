@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -114,6 +115,9 @@ type DebugPages struct {
 	// HasToken says that the port requires a token. Without one, only clients on this host may change counters and record
 	// requests.
 	HasToken bool
+	// MetricsAddr and MetricsPath are where Prometheus' scrapes are answered. MetricsAddr is nil if they are not.
+	MetricsAddr net.Addr
+	MetricsPath string
 	// PprofEnabled adds the pages with Go's profiles.
 	PprofEnabled bool
 }
@@ -175,11 +179,26 @@ func (d DebugPages) Handler() http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "there is no such page; see / for the list", http.StatusNotFound)
 	})
-	mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "Prometheus metrics have their own port: set USE_PROMETHEUS=true and PROMETHEUS_ADDR",
-			http.StatusNotFound)
-	})
+	mux.HandleFunc("/metrics", d.redirectScrape)
 	return protectFromSites(mux)
+}
+
+// redirectScrape redirects to the port that answers Prometheus' scrapes, or says how to have one.
+func (d DebugPages) redirectScrape(w http.ResponseWriter, r *http.Request) {
+	if d.MetricsAddr == nil {
+		http.Error(w, "Prometheus metrics are off: set USE_PROMETHEUS=true to have them on a port of their own, "+
+			"by default at :9090/metrics", http.StatusNotFound)
+		return
+	}
+	host, port, _ := net.SplitHostPort(d.MetricsAddr.String()) // The address of a TCP listener has a port.
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = (&url.URL{Host: r.Host}).Hostname()
+	}
+	at := url.URL{Scheme: "http", Host: net.JoinHostPort(host, port), Path: d.MetricsPath}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Location", at.String())
+	w.WriteHeader(http.StatusTemporaryRedirect)
+	_, _ = fmt.Fprintf(w, "Prometheus metrics are at %s\n", &at) // Fprintf fails only if the client has gone.
 }
 
 // allowMethods passes requests to next if their method is GET, HEAD or one of further.

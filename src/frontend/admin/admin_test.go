@@ -121,7 +121,10 @@ func TestDebug(t *testing.T) {
 		{"/no-such-page", 404, "there is no such page; see / for the list\n"},
 		{"/rlconfig/", 404, "there is no such page; see / for the list\n"},
 		{"/json", 404, "there is no such page; see / for the list\n"},
-		{"/metrics", 404, "Prometheus metrics have their own port: set USE_PROMETHEUS=true and PROMETHEUS_ADDR\n"},
+		{
+			"/metrics", 404, "Prometheus metrics are off: set USE_PROMETHEUS=true to have them on a port of their own, by " +
+				"default at :9090/metrics\n",
+		},
 		{"/rlconfig", 200, "d.ip: unit=MINUTE\nd.user: unit=DAY\n"},
 		{"/rlconfig?format=yaml", 200, "- rule: d.ip\n"},
 		{"/rlconfig?format=xml", 400, "unknown format \"xml\"; leave it out, or use yaml\n"},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ratelimit/src/operator"
+	"ratelimit/src/settings/units"
 )
 
 // RecordQuery says which requests a recording has, and when it ends.
@@ -88,12 +89,12 @@ func parseRecordQuery(query string) (q RecordQuery, err error) {
 		case name == "domain":
 			q.Domain = text
 		case name == "for":
-			if q.For, err = time.ParseDuration(text); err != nil || q.For <= 0 || q.For > MaxRecordTime {
+			if q.For, err = units.Duration(text); err != nil || q.For <= 0 || q.For > MaxRecordTime {
 				err = fmt.Errorf("for is %.100q: write a duration above 0s and up to %v", text, MaxRecordTime)
 			}
 		case name == "max_bytes":
-			if q.MaxBytes, err = strconv.ParseInt(text, 10, 64); err != nil || q.MaxBytes < 1 || q.MaxBytes > MaxRecordBytes {
-				err = fmt.Errorf("max_bytes is %.100q: write 1 to %d", text, MaxRecordBytes)
+			if q.MaxBytes, err = units.Bytes(text); err != nil || q.MaxBytes < 1 || q.MaxBytes > MaxRecordBytes {
+				err = fmt.Errorf("max_bytes is %.100q: write 1 to %d, or with a unit, as 64MiB", text, MaxRecordBytes)
 			}
 		default:
 			err = fmt.Errorf("unknown parameter %.100q; write sample, by, domain, for or max_bytes", name)

@@ -48,7 +48,7 @@ func TestServerVanishesAndReturns(t *testing.T) {
 	harness.Until(t, "failure reported", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(states) == 1
+		return len(states) == 2
 	})
 	s.AddTimings("third", 1, 3*time.Millisecond)
 	f.set(c("hits", 4))
@@ -58,11 +58,11 @@ func TestServerVanishesAndReturns(t *testing.T) {
 	expect(t, r, "second:2|ms", "third:3|ms")
 	stop()
 	expect(t, r, "hits:4|c")
-	if len(states) != 2 || states[0] == nil || states[1] != nil {
-		t.Errorf("states %v, want a failure and nil", states)
+	if len(states) != 3 || states[0] != nil || states[1] == nil || states[2] != nil {
+		t.Errorf("states %v, want nil, a failure and nil", states)
 	}
-	if !strings.Contains(states[0].Error(), addr) || !strings.Contains(states[0].Error(), "trying again every 20ms") {
-		t.Errorf("%v", states[0])
+	if !strings.Contains(states[1].Error(), addr) || !strings.Contains(states[1].Error(), "trying again every 20ms") {
+		t.Errorf("%v", states[1])
 	}
 }
 

@@ -47,7 +47,8 @@ type Config struct {
 	Writer  io.Writer
 	Addr    string // host:port of the server. Each new connection resolves the host name again.
 	Network string // "tcp" or "udp". Defaults to "tcp".
-	// OnState, if set, gets the error when sending starts to fail, and nil when it works again.
+	// OnState, if set, gets nil when sending works for the first time, the error when it starts to fail, and nil when it
+	// works again.
 	OnState func(error)
 
 	limits sinkLimits
@@ -85,7 +86,7 @@ type Sink struct {
 	connection *connection
 	// connection.writeLines; tests replace it.
 	writeBatch   func(ctx context.Context, lines []byte) (done int, err error)
-	sendingFails bool // set if the last call of OnState got an error.
+	state        sendingState // what the last call of OnState told.
 	statDeltas   metrics.Deltas[*spelledName]
 	scratchLine  []byte
 	scratchBatch []byte
@@ -279,12 +280,26 @@ func (s *Sink) sendWaiting(ctx context.Context) bool {
 	return false
 }
 
-// reportState calls OnState if sending started to fail or works again. err is that of the last attempt.
+// sendingState is whether lines can be sent.
+type sendingState uint8
+
+const (
+	neverTried sendingState = iota
+	sendingWorks
+	sendingFails
+)
+
+// reportState calls OnState if sending works for the first time, started to fail or works again. err is that of the
+// last attempt.
 func (s *Sink) reportState(err error) {
-	if s.sendingFails == (err != nil) {
+	state := sendingWorks
+	if err != nil {
+		state = sendingFails
+	}
+	if s.state == state {
 		return
 	}
-	s.sendingFails = err != nil
+	s.state = state
 	if err != nil {
 		err = fmt.Errorf("statsd: sending to %s over %s: %w; trying again every %v", s.cfg.Addr, s.cfg.Network, err,
 			s.cfg.limits.retryPause)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,10 +20,6 @@ func naiveParse(text string, kind Kind) map[string]string {
 		if strings.Trim(line, " \t") == "" || line[0] == '#' {
 			continue
 		}
-		isHeader := first && (line == "value,requests_per_unit" || line == "value,requests_per_unit,burst")
-		if first = false; kind == Limits && isHeader {
-			continue
-		}
 		switch {
 		case kind == Values && line[0] != '"':
 			values[line] = ""
@@ -36,16 +33,49 @@ func naiveParse(text string, kind Kind) map[string]string {
 		if err != nil {
 			continue // The text has a CR, which encoding/csv takes for a line break.
 		}
+		if first && kind == Limits && isLimitName(fields[1]) {
+			first = false
+			continue
+		}
+		first = false
 		values[fields[0]] = strings.Trim(strings.Join(fields[1:], ","), " \t,")
 	}
 	return values
+}
+
+// isLimitName reports whether a name has a word of limitWords, which an underscore, a large letter or anything else
+// that is no letter ends.
+func isLimitName(name string) bool {
+	if strings.ContainsAny(name, "0123456789") {
+		return false
+	}
+	word := ""
+	for i := range len(name) + 1 {
+		c := byte(' ')
+		if i < len(name) {
+			c = name[i]
+		}
+		isUpper, isLower := 'A' <= c && c <= 'Z', 'a' <= c && c <= 'z'
+		if goesOn := isLower && (word == "" || len(word) == 1 || word != strings.ToUpper(word)) ||
+			isUpper && word == strings.ToUpper(word); !goesOn {
+			if slices.Contains(limitWords, strings.ToLower(word)) {
+				return true
+			}
+			word = ""
+		}
+		if isUpper || isLower {
+			word += string(c)
+		}
+	}
+	return false
 }
 
 // What is accepted has exactly the values that encoding/csv reads; what is refused says where.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		"a\nb\n", "a,1\nb,2,3\n", "\ufeffvalue,requests_per_unit\r\n\"a,\"\"b\",unlimited\r\n", "# x\n\n a", "\"a",
-		"a,1\na,1", "a\xff", "\"#\"\nb ",
+		"a,1\na,1", "a\xff", "\"#\"\nb ", "tenant,limit\na,1", "\"tenant\",\"maxRequests\",burst\na,1,2", "a,none\n",
+		"\"Smith, Max\",5\n", "a,10 requests\n",
 	} {
 		f.Add(text, true)
 		f.Add(text, false)

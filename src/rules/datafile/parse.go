@@ -3,10 +3,13 @@ package datafile
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -72,15 +75,15 @@ func parseWithin(name string, data []byte, kind Kind, bounds bounds, pacer *Pace
 
 // parser reads the lines of one file.
 type parser struct {
-	kind         Kind
-	bounds       bounds
-	pacer        *Pacer
-	builder      builder
-	line         int // the line that is read, from 1
-	problems     []Problem
-	stopped      bool   // set by a problem after which nothing is read
-	hasValueLine bool   // set by the first line that is no comment and not blank
-	unquoted     []byte // the memory of the last value in quotes
+	kind           Kind
+	bounds         bounds
+	pacer          *Pacer
+	builder        builder
+	line           int // the line that is read, from 1
+	problems       []Problem
+	stopped        bool   // set by a problem after which nothing is read
+	firstValueLine int    // the first line that is no comment and not blank; 0 before it
+	unquoted       []byte // the memory of the last value in quotes
 
 	limits       []Limit         // each limit once; nil for a file of values
 	limitIndexes map[Numbers]int // into limits
@@ -159,13 +162,11 @@ func (p *parser) readLine(line []byte) {
 	if len(bytes.TrimLeft(text, blanks)) == 0 || text[0] == '#' {
 		return
 	}
-	isFirst := !p.hasValueLine
-	if p.hasValueLine = true; isFirst && p.kind == Limits && isHeader(text) {
-		return
-	}
+	p.firstValueLine = cmp.Or(p.firstValueLine, p.line)
 	col := len(line) - len(text) + 1
 	value, rest, ok := p.readValue(text, col)
-	if !ok || !p.checkValue(value, text[0] == '"', col) {
+	isHeader := ok && p.kind == Limits && p.line == p.firstValueLine && p.readHeader(rest[1:])
+	if !ok || isHeader || !p.checkValue(value, text[0] == '"', col) {
 		return
 	}
 	limit := 0
@@ -177,9 +178,30 @@ func (p *parser) readLine(line []byte) {
 	}
 }
 
-// isHeader reports whether a line names the columns of a file of limits.
-func isHeader(line []byte) bool {
-	return string(line) == "value,requests_per_unit" || string(line) == "value,requests_per_unit,burst"
+var (
+	// nameWords matches the words of a name: requests, Per and unit in requestsPer_unit.
+	nameWords = regexp.MustCompile(`[A-Z]?[a-z]+|[A-Z]+`)
+	// limitWords are words of which a header's second name has one. With any name, a line with a mistake would be taken
+	// for a header: acme,none.
+	limitWords = strings.Fields("limit limits request requests rate quota max maximum allowed allowance count hits calls " +
+		"rps rpm rph rpd")
+)
+
+const headerFix = "; a header's second name has a word such as limit, requests, rate, quota or max"
+
+// readHeader reports whether the first line of a file of limits names its columns, such as tenant,limit. rest is behind
+// the first comma. It adds a problem if the line names columns that such a file does not have.
+func (p *parser) readHeader(rest []byte) bool {
+	name, others, hasOthers := strings.Cut(string(rest), ",")
+	isLimitWord := func(word string) bool { return slices.Contains(limitWords, strings.ToLower(word)) }
+	if strings.ContainsAny(name, "0123456789") || !slices.ContainsFunc(nameWords.FindAllString(name, -1), isLimitWord) {
+		return false
+	}
+	if hasOthers && strings.ToLower(strings.Trim(others, blanks+`"`)) != "burst" {
+		p.fail(0, "remove the other columns", "a file of limits has the columns value, requests_per_unit and burst, not %s",
+			quote([]byte(others)))
+	}
+	return true
 }
 
 // readValue returns the value at the start of text, which is at a column of the line, and the rest of the line. In a
@@ -277,7 +299,11 @@ func (p *parser) parseLimit(text []byte, col int) (l Limit, ok bool) {
 	burstCol := col + bytes.IndexByte(text, ',') + 1
 	switch {
 	case problem != "":
-		p.fail(col, "write a whole number from 0 to 4294967295, or unlimited", "requests_per_unit %s", problem)
+		fix := "write a whole number from 0 to 4294967295, or unlimited"
+		if p.line == p.firstValueLine {
+			fix += headerFix
+		}
+		p.fail(col, fix, "requests_per_unit %s", problem)
 		return l, false
 	case !hasBurst || len(burst) == 0:
 		return l, true

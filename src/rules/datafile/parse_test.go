@@ -69,6 +69,10 @@ func TestParse(t *testing.T) {
 			Limits, "# x\nvalue,requests_per_unit,burst\na, 1 , 2\nb,3,\n",
 			[]string{"a = line 3: 1 burst 2", "b = line 4: 3"},
 		},
+		"own header":        {Limits, "tenant,limit\na,1\n", []string{"a = line 2: 1"}},
+		"quoted header":     {Limits, "\"Tenant\", \"maxRequests\",\"Burst\"\na,1\n", []string{"a = line 2: 1"}},
+		"name of a rate":    {Limits, "id,RPM\nlimit,1\n", []string{"limit = line 2: 1"}},
+		"a name, no header": {Limits, "\"Smith, Max\",5\n", []string{"Smith, Max = line 1: 5"}},
 		"unlimited": {
 			Limits, "a,unlimited\nb,0\nc,4294967295,0\n",
 			[]string{"a = line 1: unlimited", "b = line 2: 0", "c = line 3: 4294967295 burst 0"},
@@ -151,6 +155,13 @@ func TestParseProblems(t *testing.T) {
 		},
 		{"f", Limits, "a,unlimited,1\n", []string{"1:13: unlimited and burst exclude each other"}},
 		{"f", Limits, "\"a\"1\n", []string{"1:4: no comma after the closing quote"}},
+		{"f", Limits, "a,none\nb,limit\n", []string{
+			`1:3: requests_per_unit is not a whole number: "none"`, `2:3: requests_per_unit is not a whole number: "limit"`,
+		}},
+		{"f", Limits, "a,10 requests\n", []string{`1:3: requests_per_unit is not a whole number: "10 requests"`}},
+		{"f", Limits, "tenant,limit,note\na,1\n", []string{
+			`1:0: a file of limits has the columns value, requests_per_unit and burst, not "note"`,
+		}},
 		{"f", Limits, "a,1\nb,2\nc,3\n", []string{"3:0: has more than 2 different limits"}},
 		{"f.gz", Values, "a\n", []string{"0:0: is not compressed by gzip: unexpected EOF"}},
 	} {

@@ -73,9 +73,14 @@ func (t *Table) All() iter.Seq2[[]byte, int] {
 	}
 }
 
-// CompareTo counts the values that only after or only t has, and those with a higher or lower limit in after.
-func (t *Table) CompareTo(after *Table) (added, removed, raised, lowered int) {
+// CompareTo counts the values that only after or only t has, and those with a higher or lower limit in after, as fast
+// as pacer allows.
+func (t *Table) CompareTo(after *Table, pacer *Pacer) (added, removed, raised, lowered int) {
+	n := 0
 	for value, limit := range after.All() {
+		if n++; n%linesPerStep == 0 {
+			pacer.Step()
+		}
 		before, found := t.Find(value)
 		if !found {
 			added++

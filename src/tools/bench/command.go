@@ -76,12 +76,12 @@ func Command(lean Client) *cobra.Command {
 	}
 	f.IntVar(&cfg.Connections, "connections", 2, "connections to open")
 	f.IntVar(&cfg.InFlight, "in-flight", 32, "calls under way on each connection")
-	f.Float64Var(&cfg.Rate, "rate", 0, "calls due a second; without it the next call starts when one ends")
-	f.DurationVar(&cfg.Duration, "duration", 10*time.Second, "how long to measure")
+	command.Rate(f, &cfg.Rate, "rate", "calls due, as 5000/s; without it the next call starts when one ends")
+	command.TimeOrZero(f, &cfg.Duration, "duration", 10*time.Second, "how long to measure")
 	f.Uint64Var(&cfg.Requests, "requests", 0,
 		"how many calls to measure, instead of --duration, or until then if both are given")
-	f.DurationVar(&cfg.Warmup, "warmup", time.Second, "how long to make calls before that")
-	f.DurationVar(&cfg.Linger, "linger", 0, "how long to keep the connections open, idle, after the run")
+	command.TimeOrZero(f, &cfg.Warmup, "warmup", time.Second, "how long to make calls before that")
+	command.TimeOrZero(f, &cfg.Linger, "linger", 0, "how long to keep the connections open, idle, after the run")
 	f.BoolVar(&cfg.FreshHeaders, "fresh-headers", false, "send a new traceparent and x-request-id with each call")
 	command.Choice(cmd, &cfg.Workload, "workload", "what to ask: "+strings.Join(Workloads, ", "), Workloads...)
 	f.StringVar(&cfg.Domain, "domain", "bench", "domain to ask")
@@ -100,9 +100,6 @@ func Command(lean Client) *cobra.Command {
 
 // complete checks the flags, and sets the address, the credentials and the processes of cfg.
 func (opt *options) complete(cfg *Config, f *pflag.FlagSet) error {
-	if f.Changed("rate") && cfg.Rate == 0 {
-		return errors.New("--rate 0: must be above 0; leave it out to have the next call start when one ends")
-	}
 	if f.Changed("requests") {
 		if cfg.Requests == 0 {
 			return errors.New("--requests 0: must be above 0")

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"ratelimit/src/operator/output"
+	"ratelimit/src/settings/units"
 )
 
 // olderNames are names of flags that an earlier version had. They still work, and no help text shows them.
@@ -105,17 +106,71 @@ func Number[N int | int64](f *pflag.FlagSet, p *N, name string, byDefault, least
 	}}, name, usage)
 }
 
+// number describes the values of a flag that is a number with a unit.
+type number[T any] struct {
+	kind, what string // what says what to write instead of a refused value
+	example    string // shown if the refused value has no number; empty for none
+	units      []units.Unit
+	parse      func(string) (T, error)
+	isRight    func(T) bool
+}
+
+// add adds the flag.
+func (n number[T]) add(f *pflag.FlagSet, p *T, name string, byDefault T, usage string) {
+	*p = byDefault
+	isRight := func(text string) bool {
+		v, err := n.parse(text)
+		return err == nil && n.isRight(v)
+	}
+	f.Var(value[T]{p, n.kind, func(text string) (T, error) {
+		v, err := n.parse(text)
+		if err == nil && n.isRight(v) {
+			return v, nil
+		}
+		likely := n.units
+		if err == nil && strings.Trim(text, "0123456789.") != "" { // It has a unit, and is out of bounds.
+			likely = nil
+		}
+		return v, errors.New(units.Advice(n.what, text, n.example, likely, isRight))
+	}}, name, usage)
+}
+
+// Bytes adds a flag whose value is a size from least to most, in bytes or with a unit.
+func Bytes(f *pflag.FlagSet, p *int64, name string, byDefault, least, most int64, usage string) {
+	bounds := " or more"
+	if most < math.MaxInt64 {
+		bounds = " to " + units.FormatBytes(most)
+	}
+	number[int64]{
+		kind: "bytes", what: "a number of bytes, " + units.FormatBytes(least) + bounds, units: units.OfBytes,
+		parse: units.Bytes, isRight: func(n int64) bool { return n >= least && n <= most },
+	}.add(f, p, name, byDefault, usage)
+}
+
 // Time adds a flag whose value is a time above 0 s, and at most most unless that is 0.
 func Time(f *pflag.FlagSet, p *time.Duration, name string, byDefault, most time.Duration, usage string) {
-	*p = byDefault
-	f.Var(value[time.Duration]{p, "duration", func(text string) (time.Duration, error) {
-		d, err := time.ParseDuration(text)
-		switch {
-		case err == nil && d > 0 && (most == 0 || d <= most):
-			return d, nil
-		case most > 0:
-			return 0, fmt.Errorf("write a time above 0s and up to %v, such as 30s", most)
-		}
-		return 0, errors.New("write a time above 0s, such as 5s")
-	}}, name, usage)
+	what, example := "a time above 0s", "5s"
+	if most > 0 {
+		what, example = fmt.Sprintf("a time above 0s and up to %v", most), "30s"
+	}
+	number[time.Duration]{
+		kind: "duration", what: what, example: example, units: units.OfDuration,
+		parse: units.Duration, isRight: func(d time.Duration) bool { return d > 0 && (most == 0 || d <= most) },
+	}.add(f, p, name, byDefault, usage)
+}
+
+// TimeOrZero adds a flag whose value is a time of 0 s or more.
+func TimeOrZero(f *pflag.FlagSet, p *time.Duration, name string, byDefault time.Duration, usage string) {
+	number[time.Duration]{
+		kind: "duration", what: "a time of 0s or more", example: "5s", units: units.OfDuration,
+		parse: units.Duration, isRight: func(d time.Duration) bool { return d >= 0 },
+	}.add(f, p, name, byDefault, usage)
+}
+
+// Rate adds a flag whose value is a rate above 0 per second, without a default.
+func Rate(f *pflag.FlagSet, p *float64, name, usage string) {
+	number[float64]{
+		kind: "rate", what: "a rate above 0, or leave the flag out", example: "500/s", units: units.OfRate,
+		parse: units.PerSecond, isRight: func(r float64) bool { return r > 0 },
+	}.add(f, p, name, 0, usage)
 }

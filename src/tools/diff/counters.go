@@ -9,6 +9,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/operator/output"
+	"ratelimit/src/operator/rulechange"
 	"ratelimit/src/rules"
 )
 
@@ -27,35 +28,35 @@ type counterComparer struct {
 	before, after *rules.Set
 }
 
-// compare tells what becomes of the counters of p.after, or of a removed rule, and why.
-func (c *counterComparer) compare(p rulePair) (counters, why string) {
+// compare tells what becomes of the counters of p.After, or of a removed rule, and why.
+func (c *counterComparer) compare(p rulechange.Pair) (counters, why string) {
 	switch {
-	case p.after == nil && p.before.Unlimited, p.after != nil && p.after.Unlimited:
+	case p.After == nil && p.Before.Unlimited, p.After != nil && p.After.Unlimited:
 		return CountersNone, ""
-	case p.after == nil:
-		if r := c.sameCounters(p.before, c.before, c.after); r != nil {
+	case p.After == nil:
+		if r := c.sameCounters(p.Before, c.before, c.after); r != nil {
 			return CountersKept, "rule " + r.FullName + " counts on"
 		}
 		return CountersNone, "they expire with their windows"
-	case p.before == nil:
-		if r := c.sameCounters(p.after, c.after, c.before); r != nil {
+	case p.Before == nil:
+		if r := c.sameCounters(p.After, c.after, c.before); r != nil {
 			return CountersKept, "those of rule " + r.FullName + " go on"
 		}
 		return CountersNew, "the rule is new"
-	case p.before.Unlimited:
+	case p.Before.Unlimited:
 		return CountersNew, "the rule was unlimited and counted nothing"
 	}
-	entries := sampleEntries(p.after)
-	for i := range min(len(p.before.Path), len(p.after.Path)) {
+	entries := sampleEntries(p.After)
+	for i := range min(len(p.Before.Path), len(p.After.Path)) {
 		// A sample that is an address shows whether the old rule counted networks.
-		if l := &p.before.Path[i]; l.CountsNetworks() && p.after.Path[i].Kind == rules.LevelValue {
+		if l := &p.Before.Path[i]; l.CountsNetworks() && p.After.Path[i].Kind == rules.LevelValue {
 			entries[i].Value = []byte(l.SampleValue())
 		}
 	}
-	if p.after.ListSettings != nil && p.before.ListSettings != nil {
-		entries = append(entries, sampleEntries(p.before)...)
+	if p.After.ListSettings != nil && p.Before.ListSettings != nil {
+		entries = append(entries, sampleEntries(p.Before)...)
 	}
-	return c.difference(p.before, p.after, entries)
+	return c.difference(p.Before, p.After, entries)
 }
 
 // difference compares the counters of two rules for the same entries.
@@ -124,13 +125,13 @@ func (c *counterComparer) sameCounters(r *rules.Rule, own, set *rules.Set) *rule
 }
 
 // instead returns the rules of the other side that requests for an added or removed rule are charged to.
-func (c *counterComparer) instead(p rulePair) (list []InsteadRule) {
+func (c *counterComparer) instead(p rulechange.Pair) (list []InsteadRule) {
 	var found []*rules.Rule
 	switch {
-	case p.before == nil:
-		found = chargedBy(c.before, p.after.Domain, sampleEntries(p.after))
-	case p.after == nil:
-		found = chargedBy(c.after, p.before.Domain, sampleEntries(p.before))
+	case p.Before == nil:
+		found = chargedBy(c.before, p.After.Domain, sampleEntries(p.After))
+	case p.After == nil:
+		found = chargedBy(c.after, p.Before.Domain, sampleEntries(p.Before))
 	}
 	for _, r := range found {
 		list = append(list, InsteadRule{r.FullName, r.LimitInWords()})

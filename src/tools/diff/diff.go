@@ -1,8 +1,7 @@
 // Package diff tells what changes between two sets of rules: rules that are added, removed, loosened or tightened, and
 // counters that start anew. With a recording it also tells which requests get another answer.
 //
-//	pair.go      which old rule is which new rule, and which ones changed places where the first match decides
-//	setting.go   what differs between the two, and whether that is looser or tighter
+//	diff.go      what differs, as package rulechange tells it
 //	counters.go  whether the counters go on
 //	replay.go    the requests of a recording, decided by the old rules and judged by the new ones
 //	text.go, markdown.go, command.go
@@ -13,22 +12,10 @@ import (
 	"slices"
 	"strings"
 
+	"ratelimit/src/operator/rulechange"
 	"ratelimit/src/rules"
 	"ratelimit/src/tools/check"
 )
-
-// Kinds of changes, in the order of reports.
-const (
-	KindAdded     = "added"
-	KindRemoved   = "removed"
-	KindTightened = "tightened"
-	KindLoosened  = "loosened"
-	KindChanged   = "changed"
-	KindRenamed   = "renamed"
-	KindMoved     = "moved"
-)
-
-var kinds = []string{KindAdded, KindRemoved, KindTightened, KindLoosened, KindChanged, KindRenamed, KindMoved}
 
 // Report is what changes between two sets of rules. Its JSON is that of --format json.
 type Report struct {
@@ -65,11 +52,11 @@ type RuleChange struct {
 	OldName string `json:"old_rule,omitempty"`
 	// At and OldAt are the places as file:line:column, and the limits are in words. Those of a side that does not have the
 	// rule are empty.
-	At       string    `json:"at,omitempty"`
-	OldAt    string    `json:"old_at,omitempty"`
-	Limit    string    `json:"limit,omitempty"`
-	OldLimit string    `json:"old_limit,omitempty"`
-	Settings []Setting `json:"settings,omitempty"`
+	At       string               `json:"at,omitempty"`
+	OldAt    string               `json:"old_at,omitempty"`
+	Limit    string               `json:"limit,omitempty"`
+	OldLimit string               `json:"old_limit,omitempty"`
+	Settings []rulechange.Setting `json:"settings,omitempty"`
 	// Instead has the rules of the other side that requests for an added or removed rule are charged to.
 	Instead     []InsteadRule `json:"instead,omitempty"`
 	Counters    string        `json:"counters"`               // whether they go on: one of the constants Counters…
@@ -101,14 +88,17 @@ func (s *side) size() Size { return Size{s.Files, len(s.Set.Domains()), len(s.Se
 // compare returns what changes from before to after. Both have a Set.
 func compare(before, after *side, keys rules.KeyFormat) *Report {
 	rep := &Report{Old: before.size(), New: after.size(), Rules: []RuleChange{}}
-	pairs := pairRules(before.Set.Rules(), after.Set.Rules())
-	moved := movedRules(pairs)
+	pairs := rulechange.Pairs(before.Set.Rules(), after.Set.Rules())
+	moved := rulechange.Moved(pairs)
+	var comparer rulechange.Comparer
 	counters := counterComparer{keys: keys, before: before.Set, after: after.Set}
 	for _, p := range pairs {
-		c := compareRules(before, after, p, moved[p.after])
+		c := ruleChange(p)
+		c.Kind, c.Settings = comparer.Compare(p, moved[p.After])
+		c.addFile(before, after, p)
 		c.Counters, c.CountersWhy = counters.compare(p)
 		if c.Kind == "" && c.Counters != CountersKept && c.Counters != CountersNone {
-			c.Kind = KindChanged
+			c.Kind = rulechange.Changed
 		}
 		if c.Kind != "" {
 			c.Instead = counters.instead(p)
@@ -116,7 +106,7 @@ func compare(before, after *side, keys rules.KeyFormat) *Report {
 		}
 	}
 	slices.SortStableFunc(rep.Rules, func(a, b RuleChange) int {
-		return cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind))
+		return cmp.Compare(slices.Index(rulechange.Kinds, a.Kind), slices.Index(rulechange.Kinds, b.Kind))
 	})
 	rep.Domains = compareNames(domainNames(before.Set), domainNames(after.Set))
 	rep.Exempt = compareNames(exemptNames(before.Set), exemptNames(after.Set))
@@ -126,37 +116,29 @@ func compare(before, after *side, keys rules.KeyFormat) *Report {
 	return rep
 }
 
-// compareRules returns the change from p.before to p.after without its counters. hasMoved says that the rule changed
-// places among rules of which the first match decides. Kind is empty if nothing differs.
-func compareRules(before, after *side, p rulePair, hasMoved bool) (c RuleChange) {
-	if p.before != nil {
-		c.Rule, c.OldAt, c.OldLimit = p.before.FullName, p.before.Pos.String(), p.before.LimitInWords()
+// ruleChange returns the names, places and limits of a pair.
+func ruleChange(p rulechange.Pair) (c RuleChange) {
+	if p.Before != nil {
+		c.Rule, c.OldAt, c.OldLimit = p.Before.FullName, p.Before.Pos.String(), p.Before.LimitInWords()
 	}
-	if p.after != nil {
-		c.Rule, c.At, c.Limit = p.after.FullName, p.after.Pos.String(), p.after.LimitInWords()
+	if p.After != nil {
+		c.Rule, c.At, c.Limit = p.After.FullName, p.After.Pos.String(), p.After.LimitInWords()
 	}
-	switch {
-	case p.before == nil:
-		c.Kind = KindAdded
-		return c
-	case p.after == nil:
-		c.Kind = KindRemoved
-		return c
-	}
-	var total effect
-	c.Settings, total = compareSettings(p.before, p.after)
-	c.Kind = total.kind()
-	if p.before.FullName != p.after.FullName {
-		c.OldName, c.Kind = p.before.FullName, cmp.Or(c.Kind, KindRenamed)
-	}
-	if hasMoved {
-		c.Settings, c.Kind = append(c.Settings, Setting{Name: "order", New: "among rules of which the first match decides"}),
-			cmp.Or(c.Kind, KindMoved)
-	}
-	if was, is := before.file(p.before.Pos.File), after.file(p.after.Pos.File); was != is && was != "" && is != "" {
-		c.Settings, c.Kind = append(c.Settings, Setting{Name: "file", Old: was, New: is}), cmp.Or(c.Kind, KindMoved)
+	if p.Before != nil && p.After != nil && p.Before.FullName != p.After.FullName {
+		c.OldName = p.Before.FullName
 	}
 	return c
+}
+
+// addFile adds that the rule of a pair is in another file now.
+func (c *RuleChange) addFile(before, after *side, p rulechange.Pair) {
+	if p.Before == nil || p.After == nil {
+		return
+	}
+	if was, is := before.file(p.Before.Pos.File), after.file(p.After.Pos.File); was != is && was != "" && is != "" {
+		c.Settings, c.Kind = append(c.Settings, rulechange.Setting{Name: "file", Old: was, New: is}),
+			cmp.Or(c.Kind, rulechange.MovedRule)
+	}
 }
 
 func domainNames(set *rules.Set) (names []string) {

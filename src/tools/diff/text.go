@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"ratelimit/src/operator/output"
+	"ratelimit/src/operator/rulechange"
 	"ratelimit/src/tools/check"
 )
 
@@ -15,8 +16,8 @@ type listed struct{ rules, subjects int }
 
 // marks begin the lines of changed rules in text.
 var marks = map[string]string{
-	KindAdded: "+", KindRemoved: "-", KindTightened: "<", KindLoosened: ">", KindChanged: "~", KindRenamed: "=",
-	KindMoved: "^",
+	rulechange.Added: "+", rulechange.Removed: "-", rulechange.Tightened: "<", rulechange.Loosened: ">",
+	rulechange.Changed: "~", rulechange.Renamed: "=", rulechange.MovedRule: "^",
 }
 
 // Text returns the report for people.
@@ -57,7 +58,7 @@ func (r *Report) summary() string {
 		}
 	}
 	var parts []string
-	for _, kind := range kinds {
+	for _, kind := range rulechange.Kinds {
 		if n := byKind[kind]; n > 0 {
 			parts = append(parts, output.Plural(n, "rule")+" "+kind)
 		}
@@ -77,7 +78,7 @@ func (r *Report) summary() string {
 
 // startsAnew reports whether the counters of a rule that was there before start anew.
 func (c *RuleChange) startsAnew() bool {
-	return c.Kind != KindAdded && (c.Counters == CountersNew || c.Counters == CountersNewRemote)
+	return c.Kind != rulechange.Added && (c.Counters == CountersNew || c.Counters == CountersNewRemote)
 }
 
 // namedList is a list of names for people.
@@ -106,9 +107,9 @@ func (c *RuleChange) writeText(b *strings.Builder) {
 		fmt.Fprintf(b, ", before: %s", output.Printable(c.OldName))
 	}
 	switch c.Kind {
-	case KindAdded:
+	case rulechange.Added:
 		fmt.Fprintf(b, ": %s", c.Limit)
-	case KindRemoved:
+	case rulechange.Removed:
 		fmt.Fprintf(b, ": %s", c.OldLimit)
 	}
 	b.WriteByte('\n')
@@ -119,18 +120,18 @@ func (c *RuleChange) writeText(b *strings.Builder) {
 
 // details returns what the report tells about a rule besides its name and kind, one line each.
 func (c *RuleChange) details() (lines []string) {
-	for _, s := range c.Settings {
-		lines = append(lines, s.text())
+	for i := range c.Settings {
+		lines = append(lines, settingText(&c.Settings[i]))
 	}
 	switch {
-	case len(c.Instead) == 0 && c.Kind == KindAdded:
+	case len(c.Instead) == 0 && c.Kind == rulechange.Added:
 		lines = append(lines, "such requests met no limit before")
-	case len(c.Instead) == 0 && c.Kind == KindRemoved:
+	case len(c.Instead) == 0 && c.Kind == rulechange.Removed:
 		lines = append(lines, "such requests meet no limit now")
 	}
 	for _, other := range c.Instead {
 		when := "before"
-		if c.Kind == KindRemoved {
+		if c.Kind == rulechange.Removed {
 			when = "now"
 		}
 		lines = append(lines, fmt.Sprintf("such requests %s: %s, %s", when, output.Printable(other.Rule), other.Limit))
@@ -146,8 +147,8 @@ func (c *RuleChange) details() (lines []string) {
 	return lines
 }
 
-// text returns the setting for people: "limit: 10 per minute -> 5 per minute (tighter)".
-func (s *Setting) text() string {
+// settingText returns the setting for people: "limit: 10 per minute -> 5 per minute (tighter)".
+func settingText(s *rulechange.Setting) string {
 	text := fmt.Sprintf("%s: %s -> %s", s.Name, orNone(s.Old), orNone(s.New))
 	if s.Name == "order" {
 		text = "order: " + s.New

@@ -20,6 +20,7 @@ import (
 
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/operator/output"
+	"ratelimit/src/settings/units"
 	"ratelimit/src/tools/command"
 	"ratelimit/src/tools/reach"
 )
@@ -57,8 +58,8 @@ func Command() *cobra.Command {
 	f.StringVar(&opt.byKey, "by", "", "choose values of the entry with this key, and record all requests that have one")
 	f.StringVar(&opt.domain, "domain", "", "record only requests to this domain")
 	command.Time(f, &opt.duration, "for", admin.DefaultRecordTime, admin.MaxRecordTime, "how long to record, at most 24h")
-	command.Number(f, &opt.maxBytes, "max-bytes", admin.DefaultRecordBytes, 1, admin.MaxRecordBytes,
-		fmt.Sprintf("size of the recording at which it ends, 1 to %d", admin.MaxRecordBytes))
+	command.Bytes(f, &opt.maxBytes, "max-bytes", admin.DefaultRecordBytes, 1, admin.MaxRecordBytes,
+		"size of the recording at which it ends, at most "+units.FormatBytes(admin.MaxRecordBytes))
 	f.StringVarP(&opt.file, "output", "o", "", "file to write instead of standard output; only you may read it")
 	opt.service.AddDebugFlags(f)
 	return cmd

@@ -79,7 +79,7 @@ func (cfg *Config) AddFlags(cmd *cobra.Command) {
 		"charge a request only if none of its descriptors is over the limit")
 	f.BoolVar(&cfg.AllowClockSteps, "allow-clock-steps", false,
 		"take lines of the recording that are earlier than those before them")
-	command.Number(f, &cfg.MaxMemoryBytes, "memory-max-bytes", 1<<30, memory.MinBytes, math.MaxInt64,
+	command.Bytes(f, &cfg.MaxMemoryBytes, "memory-max-bytes", 1<<30, memory.MinBytes, math.MaxInt64,
 		"cap on the memory of counters, for each set of rules; a run that needs more fails")
 }
 

@@ -1,4 +1,10 @@
-package diff
+// Package rulechange tells what differs between two sets of rules: `ratelimit diff` reports it, and the service logs it
+// when it reloads.
+//
+//	pair.go     which old rule is which new rule, and which ones changed places where the first match decides
+//	setting.go  what differs between the two, and whether that is looser or tighter
+//	summary.go  all changes in a line
+package rulechange
 
 import (
 	"slices"
@@ -9,13 +15,16 @@ import (
 	"ratelimit/src/rules"
 )
 
-// rulePair is a rule before and after the change. One of the two is nil if only one side has the rule.
-type rulePair struct{ before, after *rules.Rule }
+// Pair is a rule before and after the change. One of the two is nil if only one side has the rule.
+type Pair struct {
+	Before, After      *rules.Rule
+	oldPlace, newPlace int // in the lists that were paired
+}
 
-// pairRules finds the new rule of each old rule. Rules that match the same requests belong together; else rules of the
+// Pairs finds the new rule of each old rule. Rules that match the same requests belong together; else rules of the
 // same `name` in one domain, and the rules of a renamed domain. The result has the new rules in their order, and then
 // the old ones without a new one.
-func pairRules(before, after []*rules.Rule) []rulePair {
+func Pairs(before, after []*rules.Rule) []Pair {
 	p := pairing{newOf: make(map[*rules.Rule]*rules.Rule), oldOf: make(map[*rules.Rule]*rules.Rule)}
 	p.pairEqual(before, after, func(r *rules.Rule) string { return matchText(r, true) })
 	p.pairEqual(before, after, func(r *rules.Rule) string { return matchText(r, false) })
@@ -32,13 +41,16 @@ func pairRules(before, after []*rules.Rule) []rulePair {
 		}
 		return strings.TrimPrefix(matchText(r, true), r.Domain)
 	})
-	pairs := make([]rulePair, 0, len(after))
-	for _, r := range after {
-		pairs = append(pairs, rulePair{p.oldOf[r], r})
+	pairs, oldPlaces := make([]Pair, 0, len(after)), make(map[*rules.Rule]int, len(before))
+	for i, r := range before {
+		oldPlaces[r] = i
 	}
-	for _, r := range before {
+	for i, r := range after {
+		pairs = append(pairs, Pair{p.oldOf[r], r, oldPlaces[p.oldOf[r]], i})
+	}
+	for i, r := range before {
 		if p.newOf[r] == nil {
-			pairs = append(pairs, rulePair{r, nil})
+			pairs = append(pairs, Pair{Before: r, oldPlace: i})
 		}
 	}
 	return pairs
@@ -129,23 +141,23 @@ func matchText(r *rules.Rule, withPer bool) string {
 	return strings.Join(parts, "\x00")
 }
 
-// movedRules returns the new rules that changed places among rules of which the first match decides: those of an
+// Moved returns the new rules that changed places among rules of which the first match decides: those of an
 // ordered list, and wildcards, and regular expressions of one key, on one level of a tree. Of two rules that changed
 // places it returns one.
-func movedRules(pairs []rulePair) map[*rules.Rule]bool {
+func Moved(pairs []Pair) map[*rules.Rule]bool {
 	// Each group is a list of rules of which the first match decides. A rule with wildcards on several levels is in
 	// several groups.
-	groups := make(map[string][]rulePair)
+	groups := make(map[string][]Pair)
 	for _, p := range pairs {
-		if p.before == nil || p.after == nil {
+		if p.Before == nil || p.After == nil {
 			continue
 		}
-		if p.after.ListSettings != nil && p.before.ListSettings != nil {
-			groups[p.after.Domain] = append(groups[p.after.Domain], p)
+		if p.After.ListSettings != nil && p.Before.ListSettings != nil {
+			groups[p.After.Domain] = append(groups[p.After.Domain], p)
 		}
-		above := p.after.Domain + "\x00tree"
-		for i := range p.after.Path {
-			l := &p.after.Path[i]
+		above := p.After.Domain + "\x00tree"
+		for i := range p.After.Path {
+			l := &p.After.Path[i]
 			text := l.Key() + "\x00" + l.Kind.String() + "\x00" + l.Value()
 			switch {
 			case l.Kind == rules.LevelRegex:
@@ -159,11 +171,11 @@ func movedRules(pairs []rulePair) map[*rules.Rule]bool {
 	}
 	moved := make(map[*rules.Rule]bool)
 	for _, group := range groups {
-		slices.SortFunc(group, func(a, b rulePair) int { return a.after.Index - b.after.Index })
+		slices.SortFunc(group, func(a, b Pair) int { return a.newPlace - b.newPlace })
 		kept := longestIncreasing(group)
 		for i, p := range group {
 			if !kept[i] {
-				moved[p.after] = true
+				moved[p.After] = true
 			}
 		}
 	}
@@ -171,11 +183,11 @@ func movedRules(pairs []rulePair) map[*rules.Rule]bool {
 }
 
 // longestIncreasing reports which pairs belong to a longest sequence whose old rules are in their old order.
-func longestIncreasing(group []rulePair) []bool {
+func longestIncreasing(group []Pair) []bool {
 	// ends[n] is the pair with the lowest index that ends a sequence of n+1 pairs.
 	ends, previous := []int{}, make([]int, len(group))
 	for i, p := range group {
-		n := sort.Search(len(ends), func(n int) bool { return group[ends[n]].before.Index >= p.before.Index })
+		n := sort.Search(len(ends), func(n int) bool { return group[ends[n]].oldPlace >= p.oldPlace })
 		if previous[i] = -1; n > 0 {
 			previous[i] = ends[n-1]
 		}

@@ -1,4 +1,4 @@
-package diff
+package rulechange
 
 import (
 	"cmp"
@@ -13,6 +13,43 @@ import (
 	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 )
+
+// Kinds of changes.
+const (
+	Added     = "added"
+	Removed   = "removed"
+	Tightened = "tightened"
+	Loosened  = "loosened"
+	Changed   = "changed"
+	Renamed   = "renamed"
+	MovedRule = "moved"
+)
+
+// Kinds are all kinds of changes, in the order of reports.
+var Kinds = []string{Added, Removed, Tightened, Loosened, Changed, Renamed, MovedRule}
+
+// Comparer compares the rules of pairs. Its zero value is ready to use.
+type Comparer struct{ Files rules.FileComparer }
+
+// Compare returns what kind of change a pair is, and the settings that differ. hasMoved says that the rule changed
+// places among rules of which the first match decides. The kind is empty if nothing differs.
+func (c *Comparer) Compare(p Pair, hasMoved bool) (kind string, list []Setting) {
+	switch {
+	case p.Before == nil:
+		return Added, nil
+	case p.After == nil:
+		return Removed, nil
+	}
+	list, total := c.compareSettings(p.Before, p.After)
+	if kind = total.kind(); p.Before.FullName != p.After.FullName {
+		kind = cmp.Or(kind, Renamed)
+	}
+	if hasMoved {
+		list = append(list, Setting{Name: "order", New: "among rules of which the first match decides"})
+		kind = cmp.Or(kind, MovedRule)
+	}
+	return kind, list
+}
 
 // Setting is a setting of a rule that differs. A value is empty if the rule does not have the setting.
 type Setting struct {
@@ -45,19 +82,23 @@ func (e effect) kind() string {
 	case e == effect{}:
 		return ""
 	case e.incomparable || e.looser == e.tighter:
-		return KindChanged
+		return Changed
 	case e.looser:
-		return KindLoosened
+		return Loosened
 	}
-	return KindTightened
+	return Tightened
 }
 
 func (e effect) plus(f effect) effect {
 	return effect{e.looser || f.looser, e.tighter || f.tighter, e.other || f.other, e.incomparable || f.incomparable}
 }
 
+// settingsByName are the settings of limits in the order of reports.
+var settingsByName = slices.SortedFunc(slices.Values(rules.Settings),
+	func(a, b rules.Setting) int { return strings.Compare(a.Name, b.Name) })
+
 // compareSettings returns the settings that differ, and their effect together.
-func compareSettings(before, after *rules.Rule) (list []Setting, total effect) {
+func (c *Comparer) compareSettings(before, after *rules.Rule) (list []Setting, total effect) {
 	add := func(name, was, is string, e effect) {
 		if was != is {
 			list = append(list, Setting{name, was, is, e.String()})
@@ -66,9 +107,8 @@ func compareSettings(before, after *rules.Rule) (list []Setting, total effect) {
 	}
 	add("limit", before.LimitInWords(), after.LimitInWords(), limitEffect(before, after))
 	old, now := maps.Collect(before.LimitSettings()), maps.Collect(after.LimitSettings())
-	for _, s := range slices.SortedFunc(slices.Values(rules.Settings),
-		func(a, b rules.Setting) int { return strings.Compare(a.Name, b.Name) }) {
-		switch {
+	for i := range settingsByName {
+		switch s := &settingsByName[i]; {
 		case s.InWords: // The words of the limit tell it.
 		case s.Name == "algorithm" && old[s.Name] != now[s.Name]:
 			add(s.Name, settingText(algorithmOf(before)), settingText(algorithmOf(after)), incomparable)
@@ -104,7 +144,7 @@ func compareSettings(before, after *rules.Rule) (list []Setting, total effect) {
 	was, is = levelKeys(before, inMetric), levelKeys(after, inMetric)
 	add("value_to_metric", strings.Join(was, ", "), strings.Join(is, ", "), effect{other: true})
 	add("cidr", networksText(before), networksText(after), incomparable)
-	addChangedValues(before, after, add)
+	c.addChangedFiles(before, after, add)
 	add("count_by_prefix", prefixesText(before), prefixesText(after), incomparable)
 	add("match", matchInWords(before), matchInWords(after), incomparable)
 	add("per", perInWords(before), perInWords(after), incomparable)
@@ -228,28 +268,34 @@ func compareRates(old, now *algorithm.Limit) int {
 	return cmp.Or(cmp.Compare(nowHigh, oldHigh), cmp.Compare(nowLow, oldLow))
 }
 
-// addChangedValues calls add for each file of values of the rules that has changed.
-func addChangedValues(before, after *rules.Rule, add func(name, was, is string, e effect)) {
+// fileText returns the counts that are not 0: "1 added, 2 lowered".
+func fileText(f rules.FileChange) string {
+	var parts []string
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{f.Added, "added"}, {f.Removed, "removed"}, {f.Raised, "raised"}, {f.Lowered, "lowered"}} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// addChangedFiles calls add for each file of values of the rules that has changed.
+func (c *Comparer) addChangedFiles(before, after *rules.Rule, add func(name, was, is string, e effect)) {
 	for i := range min(len(before.Path), len(after.Path)) {
-		l, was, is := &after.Path[i], before.Path[i].Data(), after.Path[i].Data()
-		if was == nil || is == nil {
+		was, is := &before.Path[i], &after.Path[i]
+		change := c.Files.Compare(was, is)
+		if !change.HasChanged() {
 			continue
 		}
-		added, removed, raised, lowered := was.CompareTo(is)
-		if added+removed+raised+lowered == 0 {
-			continue
-		}
-		text := output.Plural(is.Len(), "value") + ":"
-		for _, part := range []struct {
-			n    int
-			what string
-		}{{added, "added"}, {removed, "removed"}, {raised, "raised"}, {lowered, "lowered"}} {
-			if part.n > 0 {
-				text += fmt.Sprintf(" %d %s,", part.n, part.what)
-			}
-		}
+		values := func(l *rules.Level) string { return output.Plural(l.Data().Len(), "value") }
 		// What added and removed values do depends on the other rules of the level.
-		add(l.Kind.String(), output.Plural(was.Len(), "value"), text[:len(text)-1],
-			effect{looser: raised > 0, tighter: lowered > 0, other: true, incomparable: added+removed > 0})
+		add(is.Kind.String(), values(was), values(is)+": "+fileText(change),
+			effect{
+				looser: change.Raised > 0, tighter: change.Lowered > 0, other: true,
+				incomparable: change.Added+change.Removed > 0,
+			})
 	}
 }
