@@ -223,7 +223,7 @@ docs: ## write the tables of settings, the help texts, the plot of algorithms, t
 
 picture: ## take the picture of the operator's page in the documents, with a Chromium
 	CI=true SCREENSHOT_DIR='$(CURDIR)/bin/pictures' $(HERE) go test -count=1 -run TestPageInBrowser/looks ./src/frontend/admin
-	cp bin/pictures/first-screen.png docs/operators-page.png
+	$(HERE) go run -C tools ./picture '$(CURDIR)/bin/pictures/first-screen.png' '$(CURDIR)/docs/operators-page.png'
 
 chart: ## package the Helm chart into bin, with Helm from its Go module
 	GOBIN='$(CURDIR)/bin' $(HERE) go install helm.sh/helm/v4/cmd/helm@$(HELM_VERSION)

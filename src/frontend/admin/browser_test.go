@@ -426,6 +426,7 @@ func testPageDeniedFirst(t *testing.T, chromium *browser.Browser) {
 func fillForPictures(f *fakeFigures) {
 	now := time.Now()
 	f.state.Rules.Rules = 46
+	f.rates.Requests = operator.RequestsPerSecond{Admitted: 618, Denied: 48.3}
 	f.candidate = exampleCandidate("tenant=acme,path=/v1/search")
 	f.quotas = exampleQuotas("env=prod,name=web")
 	const steps = 360
