@@ -96,7 +96,7 @@ descriptors:
     rate_limit: {unit: second, requests_per_unit: 100}
 `)
 	s := startService(t, append(dir.env(), "BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr,
-		"DISABLE_STATS=true")...)
+		"REDIS_TIMEOUT=5s", "DISABLE_STATS=true")...)
 	body := []byte(`{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"eve"},` +
 		`{"key":"action","value":"buy"}]},{"entries":[{"key":"ip","value":"10.0.0.7"}]}]}`)
 	ctx, stop := context.WithCancel(t.Context())

@@ -110,7 +110,7 @@ type Holds = metrics.Holds
 
 // The orders of a RatesQuery.
 const (
-	OrderBusiest = "busiest" // by requests per second, the busiest first, then by name.
+	OrderBusiest = "busiest" // by decisions per second, the busiest first, then by name.
 	OrderTree    = "tree"    // by domain and name, each rule before those that extend its name.
 )
 

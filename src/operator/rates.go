@@ -53,7 +53,7 @@ func domainRates(current *history.Current, set *rules.Set) (list []DomainRates) 
 		}
 	}
 	slices.SortFunc(list, func(a, b DomainRates) int {
-		return cmp.Or(cmp.Compare(b.Admitted+b.Denied, a.Admitted+a.Denied), cmp.Compare(a.Domain, b.Domain))
+		return cmp.Or(cmp.Compare(b.Total(), a.Total()), cmp.Compare(a.Domain, b.Domain))
 	})
 	return list
 }
@@ -72,8 +72,7 @@ func (p *ratesPage) matches(rule string) bool {
 
 // isBusyFirst reports whether a rule is listed before those without decisions.
 func (p *ratesPage) isBusyFirst(name metrics.RuleName) bool {
-	known := p.known[name]
-	return p.Order != OrderTree && known.Admitted+known.Denied > 0
+	return p.Order != OrderTree && p.known[name].Total() > 0
 }
 
 // add adds a rule that matches to the list.

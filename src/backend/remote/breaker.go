@@ -34,7 +34,8 @@ type Breaker struct {
 
 	mu             sync.Mutex // guards state and the fields after it
 	state          breakerState
-	failuresInRow  int
+	failuresInRow  int           // while the breaker is closed
+	silentSince    time.Time     // the first of the failures in a row, which may have opened the breaker. Zero: none.
 	trialsLeft     int           // A half open breaker allows trialsLeft more calls.
 	awaitingTrials bool          // a probe was put off to wait for the calls that are tried
 	nextProbe      time.Time     // the time of the next probe. Zero means that it is not set yet.
@@ -119,6 +120,24 @@ func (b *Breaker) Refusal() error {
 // IsOpen reports whether the breaker is open or half open.
 func (b *Breaker) IsOpen() bool { return b.refusal.Load() != nil }
 
+// failuresOfSilence is how many attempts must fail in a row before a server counts as silent. One may fail because a
+// server restarted.
+const failuresOfSilence = 2
+
+// SilentSince returns when the server ceased to answer. It is zero if the breaker is closed and the last attempts did
+// not fail.
+func (b *Breaker) SilentSince() time.Time {
+	if b.excessFailures.Load() == 0 && !b.IsOpen() {
+		return time.Time{}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state == breakerClosed && b.failuresInRow < failuresOfSilence {
+		return time.Time{}
+	}
+	return b.silentSince
+}
+
 // TimesOpened returns how often the breaker opened. A connection that was made before it opened must not be used after
 // it.
 func (b *Breaker) TimesOpened() int64 { return b.timesOpened.Load() }
@@ -138,7 +157,7 @@ func (b *Breaker) Succeed() {
 	defer b.notifyAndUnlock()
 	switch b.state {
 	case breakerClosed:
-		b.failuresInRow = 0
+		b.failuresInRow, b.silentSince = 0, time.Time{}
 		b.excessFailures.Store(max(b.excessFailures.Load()-1, 0))
 	case breakerOpen:
 		b.setState(breakerHalfOpen)
@@ -151,6 +170,7 @@ func (b *Breaker) Succeed() {
 // close closes the breaker and gives notify the reason.
 func (b *Breaker) close(reason error) {
 	b.setState(breakerClosed)
+	b.silentSince = time.Time{}
 	b.refusal.Store(nil)
 	b.pendingNotices = append(b.pendingNotices, func() { b.notify(false, reason) })
 }
@@ -189,7 +209,9 @@ func (b *Breaker) Fail(attempt AttemptID, now time.Time, reason error) {
 		return
 	}
 	if b.state == breakerClosed {
-		b.failuresInRow++
+		if b.failuresInRow++; b.failuresInRow == 1 {
+			b.silentSince = now
+		}
 		if b.excessFailures.Add(1) < int64(excessFailuresFactor*b.maxFailures) && b.failuresInRow < b.maxFailures {
 			return
 		}

@@ -549,3 +549,39 @@ func TestBreakerTellsWithoutLock(t *testing.T) {
 		t.Errorf("told %d times, the last time that it is open", n)
 	}
 }
+
+// A server is silent since the first of its last failures in a row, also before the breaker opens, until it answers.
+func TestSilentSince(t *testing.T) {
+	t.Parallel()
+	b, _ := plain(3)
+	start := time.Unix(1000, 0)
+	for i, step := range []struct {
+		do   string
+		want time.Duration // from the start; -1: it answers
+	}{
+		{"fail", -1},
+		{"fail", 0},
+		{"succeed", -1},
+		{"fail", -1},
+		{"fail", 3},
+		{"fail", 3},
+		{"succeed", 3},
+		{"fail", 3},
+		{"succeed", 3},
+		{"succeed", -1},
+		{"fail", -1},
+	} {
+		if step.do == "fail" {
+			b.Fail(b.BeginAttempt(), start.Add(time.Duration(i)), errGone)
+		} else {
+			b.Succeed()
+		}
+		want := time.Time{}
+		if step.want >= 0 {
+			want = start.Add(step.want)
+		}
+		if got := b.SilentSince(); !got.Equal(want) {
+			t.Errorf("after step %d, %s: silent since %v, want %v", i, step.do, got, want)
+		}
+	}
+}

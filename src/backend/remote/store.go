@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"ratelimit/src/backend"
 )
@@ -186,6 +187,10 @@ type Stats struct {
 	// BreakerOpenings counts how often a breaker opened.
 	OpenBreakers    int
 	BreakerOpenings int64
+	// SilentServers is the number of servers that do not answer; the last of them ceased at SilentSince. Their breakers
+	// need not be open yet.
+	SilentServers int
+	SilentSince   time.Time
 	// Batches counts the batches that were sent, Commands the commands in them, and FailedBatches
 	// the batches of which a reply is missing.
 	Batches, Commands, FailedBatches int64
@@ -214,10 +219,16 @@ func (f *Figures) countBatch(commands int, err error) {
 // Stats returns the figures.
 func (s *Store) Stats() Stats {
 	t, f := s.Table(), &s.Figures
-	open := 0
+	var open, silent int
+	var silentSince time.Time
 	for _, n := range t.Nodes {
 		if n.breaker.IsOpen() {
 			open++
+		}
+		if since := n.breaker.SilentSince(); !since.IsZero() {
+			if silent++; since.After(silentSince) {
+				silentSince = since
+			}
 		}
 	}
 	errs := make(map[string]int64, len(f.errorsByCause))
@@ -228,6 +239,7 @@ func (s *Store) Stats() Stats {
 		Servers: t.serverCount, OpenConnections: f.openConnections.Load(), Dials: f.Dials.Load(),
 		WaitingCalls: f.Admission.WaitingCalls(),
 		OpenBreakers: open, BreakerOpenings: f.breakerOpenings.Load(),
+		SilentServers: silent, SilentSince: silentSince,
 		Batches: f.batches.Load(), Commands: f.commands.Load(), FailedBatches: f.failedBatches.Load(),
 		ResentHits: f.resentHits.Load(), ErrorsByCause: errs,
 	}

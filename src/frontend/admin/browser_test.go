@@ -43,7 +43,8 @@ func newOperatorPortWithToken(t *testing.T, token string) *operatorPort {
 		},
 	}
 	f.rates = operator.Rates{
-		Total: operator.PerSecond{Admitted: 1234.5, Denied: 56.7, Near: 12, Shadow: 3},
+		Total:    operator.PerSecond{Admitted: 1234.5, Denied: 56.7, Near: 12, Shadow: 3},
+		Requests: operator.RequestsPerSecond{Admitted: 640, Denied: 41},
 		Domains: []operator.DomainRates{
 			{
 				Domain:    "api",

@@ -49,6 +49,9 @@ type PerSecond struct {
 	Unmatched float64 `json:"unmatched"`
 }
 
+// Total is the rate of all decisions.
+func (p PerSecond) Total() float64 { return p.Admitted + p.Denied + p.Failed }
+
 // values are the same numbers as an array, which is easier to add up.
 type values [numValues]float64
 
@@ -73,8 +76,8 @@ type Rates struct {
 }
 
 // Current are the rates over the last ten seconds. Domains and Rules have all that have decided something and were not
-// removed more than an hour ago; Rules has no limits of requests. Both are sorted by admitted and denied decisions per
-// second, then by name. Callers must not change them.
+// removed more than an hour ago; Rules has no limits of requests. Both are sorted by decisions per second, then by
+// name. Callers must not change them.
 type Current struct {
 	Total          PerSecond
 	Requests       RequestsPerSecond
@@ -359,7 +362,7 @@ func (h *History) Current() *Current {
 	}
 	for _, list := range [][]Rates{c.Domains, c.Rules} {
 		slices.SortFunc(list, func(a, b Rates) int {
-			return cmp.Or(cmp.Compare(b.Admitted+b.Denied, a.Admitted+a.Denied), cmp.Compare(a.Domain, b.Domain),
+			return cmp.Or(cmp.Compare(b.Total(), a.Total()), cmp.Compare(a.Domain, b.Domain),
 				cmp.Compare(a.Rule, b.Rule))
 		})
 	}

@@ -329,6 +329,18 @@ func TestRun(t *testing.T) {
 }
 
 // BenchmarkRead is a reading of the counters of 10,000 rules that have decided something, and a look at the rates.
+// What counting a request costs, on all processors at a time.
+func BenchmarkRecord(b *testing.B) {
+	h := New(Config{Registry: metrics.New(metrics.Config{})})
+	a := &limiter.Answer{Statuses: make([]limiter.Status, 3)}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			h.Record(nil, a)
+		}
+	})
+}
+
 func BenchmarkRead(b *testing.B) {
 	var text strings.Builder
 	text.WriteString("domain: d\ndescriptors:\n")

@@ -86,7 +86,7 @@ func addUnmatched(a, b []operator.Unmatched) []operator.Unmatched {
 // addRule adds the rates that replica i has of the rule.
 func addRule(sum *operator.RuleRates, i int, r operator.RuleRates) {
 	sum.PerSecond = add(sum.PerSecond, r.PerSecond)
-	sum.Shares[i] = r.Admitted + r.Denied
+	sum.Shares[i] = r.Total()
 	if !slices.Contains(strings.Split(sum.Limit, limitSeparator), r.Limit) {
 		sum.Limit = strings.TrimPrefix(sum.Limit+limitSeparator+r.Limit, limitSeparator)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"ratelimit/src/backend/changes"
@@ -31,8 +30,6 @@ type Pool struct {
 	pingTimeout                  time.Duration
 	tlsCheck                     storeTLSCheck
 	client
-
-	lastBreakerOpening atomic.Int64 // when the breaker of a server last opened, in nanoseconds since 1970; 0 if none did.
 
 	mu    sync.Mutex
 	state PoolState // guarded by mu; without its note and outage.
@@ -73,15 +70,14 @@ func (p *Pool) healthNote() string {
 	return ""
 }
 
-// outage returns which servers do not answer, as pings and breakers tell; nil if none.
+// outage returns which servers do not answer, as pings and calls tell; nil if none.
 func (p *Pool) outage(st *PoolState) *Outage {
 	stats := p.Stats()
-	o := &Outage{Store: p.labelInMessages, SilentServers: stats.OpenBreakers, Servers: max(stats.Servers, 1)}
-	switch opened := p.lastBreakerOpening.Load(); {
+	o := &Outage{p.labelInMessages, stats.SilentServers, max(stats.Servers, 1), stats.SilentSince}
+	switch {
 	case !st.HasAnswered:
-		o.SilentServers = o.Servers
-	case stats.OpenBreakers > 0:
-		o.Since = time.Unix(0, opened)
+		o.SilentServers, o.Since = o.Servers, time.Time{}
+	case stats.SilentServers > 0:
 	case st.Err != nil:
 		o.SilentServers, o.Since = o.Servers, st.ChangedAt
 	default:

@@ -108,20 +108,17 @@ func (s *Store) remoteConfig(p *Pool, conns int, timeout time.Duration) remote.C
 		},
 		MaxWaitingCalls: int64(s.cfg.Failure.MaxInFlight),
 		BreakerFailures: failures,
-		OnBreaker:       s.logBreaker(p),
+		OnBreaker:       s.logBreaker(p.productName),
 		OnSlowServer:    func(e *remote.SlowError) { s.cfg.Log.Warnf("calls time out: %v", p.slowError(e)) },
 	}
 }
 
 // logBreaker logs at one level that a breaker opened and closed, so that a log with the first line has the second.
-func (s *Store) logBreaker(p *Pool) func(addr string, open bool, why error) {
-	product := p.productName
+func (s *Store) logBreaker(product string) func(addr string, open bool, why error) {
 	return func(addr string, open bool, why error) {
-		now := time.Now().UnixNano()
-		s.lastBreakerChange.Store(now)
+		s.lastBreakerChange.Store(time.Now().UnixNano())
 		switch {
 		case open:
-			p.lastBreakerOpening.Store(now)
 			s.cfg.Log.Warnf("%s at %s is only probed until it answers: %v", product, addr, why)
 		case why != nil:
 			s.cfg.Log.Warnf("%s at %s is not probed any more: %v", product, addr, why)
@@ -205,6 +202,11 @@ func (s *Store) State() State {
 	}
 	if at := s.lastBreakerChange.Load(); at > 0 && time.Unix(0, at).After(st.ChangedAt) {
 		st.ChangedAt = time.Unix(0, at)
+	}
+	for _, p := range st.Pools { // Calls notice an outage before a breaker does.
+		if p.Outage != nil && !p.Outage.Since.IsZero() {
+			st.ChangedAt = p.Outage.Since
+		}
 	}
 	return st
 }

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -8,9 +10,14 @@ import (
 	"github.com/sirupsen/logrus/hooks/test"
 	"go.uber.org/goleak"
 
+	"ratelimit/src/backend/fallback"
 	"ratelimit/src/backend/memcached"
 	"ratelimit/src/backend/remote"
+	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
+	"ratelimit/src/rules/filerules"
 	"ratelimit/src/service/logging"
+	"ratelimit/src/settings"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,6 +32,75 @@ func TestSlowError(t *testing.T) {
 	const class = "Redis answers in 61 ms, REDIS_TIMEOUT is 50 ms"
 	if want := (Error{class, class + ": set it to 130ms or more (10.1.2.3:6379)"}); *got != want {
 		t.Errorf("got %+v, want %+v", *got, want)
+	}
+}
+
+// fakeClient is a client of which only the figures are used.
+type fakeClient struct {
+	client
+	stats remote.Stats
+}
+
+func (c fakeClient) Stats() remote.Stats { return c.stats }
+
+// What does not answer since when, by pings and calls.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	pinged, silentSince := time.Unix(1000, 0), time.Unix(2000, 0)
+	noAnswer := &Error{"", "no answer"}
+	for name, tt := range map[string]struct {
+		state           PoolState
+		servers, silent int
+		want            *Outage
+	}{
+		"answers":            {PoolState{HasAnswered: true}, 3, 0, nil},
+		"before any answer":  {PoolState{Err: noAnswer}, 1, 1, &Outage{"Redis", 1, 1, time.Time{}}},
+		"no server is known": {PoolState{Err: noAnswer}, 0, 0, &Outage{"Redis", 1, 1, time.Time{}}},
+		"the only server":    {PoolState{HasAnswered: true}, 1, 1, &Outage{"Redis", 1, 1, silentSince}},
+		"one of three":       {PoolState{HasAnswered: true}, 3, 1, &Outage{"Redis", 1, 3, silentSince}},
+		"only pings fail": {
+			PoolState{HasAnswered: true, Err: noAnswer, ChangedAt: pinged},
+			2, 0,
+			&Outage{"Redis", 2, 2, pinged},
+		},
+	} {
+		stats := remote.Stats{Servers: tt.servers, SilentServers: tt.silent}
+		if tt.silent > 0 {
+			stats.SilentSince = silentSince
+		}
+		p := &Pool{labelInMessages: "Redis", client: fakeClient{stats: stats}}
+		if got := p.outage(&tt.state); !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s: got %+v, want %+v", name, got, tt.want)
+		}
+	}
+}
+
+// The values of on_store_failure that decide are those of limited rules; without any, that of STORE_FAILURE_MODE.
+func TestFallbacksOf(t *testing.T) {
+	t.Parallel()
+	cfg := &settings.Settings{}
+	cfg.Failure.DefaultMode = "deny"
+	s := &Store{cfg: Config{Settings: cfg}, Fallback: new(fallback.Store)}
+	for text, want := range map[string]string{
+		"": "[deny]",
+		"domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true}}]": "[deny]",
+		"domain: d\non_store_failure: local\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}, " +
+			"{key: b, rate_limit: {unit: day, requests_per_unit: 1, on_store_failure: error}}]": "[error local]",
+	} {
+		var set *rules.Set
+		if text != "" {
+			var err error
+			files := []filerules.File{{Name: "d.yaml", Data: []byte(text)}}
+			if set, _, err = filerules.Load(files, compile.Options{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := fmt.Sprint(s.FallbacksOf(set)); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+	if got := new(Store).FallbacksOf(nil); got != nil {
+		t.Errorf("memory has %v", got)
 	}
 }
 

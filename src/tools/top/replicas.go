@@ -72,7 +72,7 @@ func sum(parts []*snapshot, addresses []string, errs []error, limit int) *snapsh
 	var shares []float64
 	for _, p := range parts {
 		rates, denied, hot = append(rates, p.Rates), append(denied, p.Denied), append(hot, p.Hot)
-		shares = append(shares, p.Rates.Total.Admitted+p.Rates.Total.Denied)
+		shares = append(shares, p.Rates.Total.Total())
 	}
 	replicas.ToShares(shares)
 	s := &snapshot{

@@ -150,6 +150,9 @@ export function formatPercent(part, all) {
   return percent > 99 && percent < 100 ? "more than 99 %" : `${percent.toFixed(0)} %`;
 }
 
+// isAlarming reports whether so many fail that somebody must look: 1 % or more.
+export const isAlarming = (failed, all) => failed > 0 && failed >= all / 100;
+
 // isSet reports whether the service sent an instant.
 export const isSet = (instant) => Boolean(instant);
 

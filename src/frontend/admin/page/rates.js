@@ -1,6 +1,6 @@
 // The current rates, and the chart of the last hour.
 
-import { byID, element, formatRate, formatTime, getJSON, isOnScreen, ruleName, setText } from "./dom.js";
+import { byID, element, formatRate, formatTime, getJSON, isAlarming, isOnScreen, ruleName, setText } from "./dom.js";
 
 const historyMilliseconds = 5000; // the time between two requests of the history
 const chartHeight = 220;
@@ -48,7 +48,7 @@ export function createRates() {
       const all = rates.admitted + rates.denied + rates.failed + (name === "unmatched" ? rates.unmatched : 0);
       const button = buttons.get(name);
       const [, value, note] = button.children;
-      button.classList.toggle("alarm", Boolean(isAlarm) && rates[name] > 0);
+      button.classList.toggle("alarm", Boolean(isAlarm) && isAlarming(rates[name], all));
       setText(value, `${formatRate(rates[name])}/s`);
       setText(note, all > 0 ? `${((100 * rates[name]) / all).toFixed(1)} %` : "");
     }

@@ -1,13 +1,13 @@
 // The state of the process, its store and its rules.
 
-import { byID, element, formatCount, formatPercent, formatSeconds, formatTime, isSet, setText, updateRows } from "./dom.js";
+import { byID, element, formatCount, formatPercent, formatSeconds, formatTime, isAlarming, isSet, setText, updateRows } from "./dom.js";
 
 // createState returns the section of the state.
 export function createState() {
   let firstBuild;
   return {
     update(state, requests) {
-      const [text, kind] = badge(state);
+      const [text, kind] = badge(state, requests);
       const ready = byID("ready");
       setText(ready, text);
       ready.className = `pill ${kind}`;
@@ -27,8 +27,11 @@ export function createState() {
       if (build !== firstBuild) list.push(problem("The service has another version now. Reload this page."));
       updateRows(byID("problems"), list, {
         key: ({ key }) => key,
-        create: () => element("p", { class: "notice" }),
-        update: (row, { text }) => setText(row, text),
+        create: () => element("p"),
+        update(row, { text, kind }) {
+          row.className = `notice ${kind}`;
+          setText(row, text);
+        },
       });
       updateRows(byID("notes"), notes(state), {
         key: ({ name }) => name,
@@ -74,24 +77,26 @@ const isStore = ({ name }, { store }) => name.startsWith(store) || store.startsW
 
 const outages = ({ outages: list }) => list ?? [];
 
+const allRequests = ({ admitted, denied, failed }) => admitted + denied + failed;
+
 // badge returns the state in a few words, and its kind. An outage is bad if it makes requests fail or be denied.
-function badge(state) {
+function badge(state, requests) {
   const [outage] = outages(state);
   if (!state.ready) return ["Not ready", "bad"];
-  if (!outage) return ["Ready", "good"];
+  if (!outage) return isAlarming(requests.failed, allRequests(requests)) ? ["Requests fail", "bad"] : ["Ready", "good"];
   const isBad = state.on_store_failure.some((mode) => mode === "error" || mode === "deny");
   return [`${upperFirst(outage.store)} does not answer`, isBad ? "bad" : "wait"];
 }
 
 const upperFirst = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
-const problem = (text, key = text) => ({ key, text });
+const problem = (text, key = text, kind = "bad") => ({ key, text, kind });
 
 // problems returns a text for each thing that is wrong.
 function problems(state, requests) {
   const outage = outageText(state, requests);
   return [
-    ...(outage ? [problem(outage, "outage")] : []),
+    ...(outage ? [problem(outage, "outage", badge(state, requests)[1] === "bad" ? "bad" : "wait")] : []),
     ...state.components.filter(({ why }) => why).map(({ name, why }) => problem(`${name} is not ready: ${why}`)),
     ...state.rules.problems.map((text) => problem(`The last reload refused this: ${text}`)),
   ];
@@ -109,8 +114,9 @@ function outageText(state, requests) {
   return `${upperFirst([...silent, outageAnswers(requests)].join("; "))} (on_store_failure: ${state.on_store_failure.join(", ")})`;
 }
 
-function outageAnswers({ admitted, denied, fallback, failed }) {
-  const all = admitted + denied + failed;
+function outageAnswers(requests) {
+  const { fallback, failed } = requests;
+  const all = allRequests(requests);
   if (all === 0) return "no requests in the last 10 s";
   const parts = [];
   if (failed > 0) parts.push(`${formatPercent(failed, all)} of requests get an error`);
