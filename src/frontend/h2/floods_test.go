@@ -383,6 +383,7 @@ func TestSmallWindows(t *testing.T) {
 						c.sync()
 					}
 					c.expectReset(c.nextID-2, http2.ErrCodeRefusedStream)
+					synctest.Wait() // until all handlers have answered.
 					if held := s.account(0).held.Load(); held < floodStreams*10_000 || held > floodStreams*13_000 {
 						t.Errorf("the answers hold %d bytes", held)
 					}
