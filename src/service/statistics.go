@@ -1,6 +1,7 @@
 package service
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -53,7 +54,10 @@ func openSinks(f *foundation, servers *servers, divvy *divvyPort) (*statistics, 
 func (s *statistics) buildPush() error {
 	cfg := push.Config{ReadStats: s.counters.FlushStats, Tags: s.Settings.ExtraTags}
 	if s.Settings.Sink == settings.SinkLog {
-		cfg.Format, cfg.Writer = push.JSONLines, s.Output.Stderr
+		cfg.Format, cfg.Writer = push.JSONLines, io.Discard // Even then, flushes remove the series that are no longer used.
+		if level := s.Settings.LogLevel; level == "debug" || level == "trace" {
+			cfg.Writer = s.Output.Stderr
+		}
 	} else {
 		cfg.Network = s.Settings.StatsdProtocol
 		cfg.Addr = ports.HostPort(s.Settings.StatsdHost, s.Settings.StatsdPort)

@@ -378,10 +378,7 @@ func TestSinks(t *testing.T) {
 		err  bool
 	}{
 		{"", SinkStatsd, false},
-		{"USE_STATSD=false", SinkNone, false},
-		{"USE_STATSD=false LOG_LEVEL=info", SinkNone, false},
-		{"USE_STATSD=false LOG_LEVEL=DEBUG", SinkLog, false},
-		{"USE_STATSD=false LOG_LEVEL=trace", SinkLog, false},
+		{"USE_STATSD=false", SinkLog, false},
 		{"USE_PROMETHEUS=true", SinkPrometheus, false},
 		{"USE_STATSD= USE_PROMETHEUS=true", SinkPrometheus, false},
 		{"USE_DOG_STATSD=true", SinkDogStatsd, false},

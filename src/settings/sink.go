@@ -30,9 +30,9 @@ func (s *Settings) sink(r *reader) Sink {
 	}
 	otlp := s.OTLPMetrics.Exporter == "otlp"
 	statsd := s.UseStatsd && (r.isSet("USE_STATSD") || !s.UseDogStatsd && !s.UsePrometheus && !otlp)
-	chosen, count := SinkNone, 0
-	if !otlp && (s.LogLevel == "debug" || s.LogLevel == "trace") {
-		chosen = SinkLog
+	chosen, count := SinkLog, 0
+	if otlp {
+		chosen = SinkNone
 	}
 	for sink, isOn := range map[Sink]bool{
 		SinkStatsd: statsd, SinkDogStatsd: s.UseDogStatsd, SinkPrometheus: s.UsePrometheus,
