@@ -5,6 +5,7 @@ package callertext
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -26,28 +27,26 @@ func Descriptor(entries []rules.Entry) string { return string(AppendDescriptor(n
 
 // AppendDescriptor appends the result of Descriptor to dst. It allocates nothing else, unless it has to quote.
 func AppendDescriptor(dst []byte, entries []rules.Entry) []byte {
-	for i, e := range entries {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		if i == maxShownEntries {
-			return fmt.Appendf(dst, "… (%d more)", len(entries)-i)
-		}
-		dst = appendEntry(dst, Cut(e.Key, maxTextBytes), Cut(e.Value, maxTextBytes))
-	}
-	return dst
+	return appendEntries(dst, entries, maxShownEntries, maxTextBytes)
 }
 
 // WholeDescriptor is Descriptor without its bounds, for a command that names the same counters.
 func WholeDescriptor(entries []rules.Entry) string {
-	var dst []byte
+	return string(appendEntries(nil, entries, len(entries), math.MaxInt))
+}
+
+// appendEntries appends up to maxEntries entries, whose keys and values are cut at maxBytes.
+func appendEntries(dst []byte, entries []rules.Entry, maxEntries, maxBytes int) []byte {
 	for i, e := range entries {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendEntry(dst, e.Key, e.Value)
+		if i == maxEntries {
+			return fmt.Appendf(dst, "… (%d more)", len(entries)-i)
+		}
+		dst = appendEntry(dst, Cut(e.Key, maxBytes), Cut(e.Value, maxBytes))
 	}
-	return string(dst)
+	return dst
 }
 
 // appendEntry appends key=value, or the key alone. It quotes a value that ends with *, which is a pattern otherwise.

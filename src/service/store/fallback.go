@@ -71,18 +71,20 @@ func (s *Store) FallbacksOf(set *rules.Set) (names []string) {
 	if s.Fallback == nil {
 		return nil
 	}
-	decides := func(f backend.Fallback) bool {
-		return set != nil && slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool {
-			return !r.Unlimited && r.Fallback == f
-		})
-	}
-	for i, name := range backend.FallbackNames() {
-		if decides(backend.Fallback(i)) {
-			names = append(names, name)
+	var decides []backend.Fallback
+	if set != nil {
+		for _, r := range set.Rules() {
+			if !r.Unlimited && !slices.Contains(decides, r.Fallback) {
+				decides = append(decides, r.Fallback)
+			}
 		}
 	}
-	if names == nil {
-		return []string{DefaultFallback(s.cfg.Settings).String()}
+	if decides == nil {
+		decides = []backend.Fallback{DefaultFallback(s.cfg.Settings)}
+	}
+	slices.Sort(decides)
+	for _, f := range decides {
+		names = append(names, f.String())
 	}
 	return names
 }
