@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"context"
 	"time"
 
 	"ratelimit/src/metrics"
@@ -157,4 +158,44 @@ type Denial struct {
 	// RetryAfterSeconds is the time after which the same request would be admitted, or NeverRetry.
 	RetryAfterSeconds float64 `json:"retry_after_seconds"`
 	Skipped           uint64  `json:"skipped"` // how many denials since the last sample were not sampled.
+	// Replica is the address of the replica that denied, if the denials are of several replicas. It is empty for the one
+	// that lists them.
+	Replica string `json:"replica,omitempty"`
+}
+
+// Replica is one of several replicas whose figures are added up.
+type Replica struct {
+	Address string `json:"address"`
+	// IsThis marks the replica that adds up. Commands, which are no replica, mark none.
+	IsThis bool `json:"this,omitempty"`
+	// Error says why the replica is not in the sums. It is empty if the replica is.
+	Error    string            `json:"error,omitempty"`
+	Share    float64           `json:"share"` // of the decisions, 0 to 1.
+	Total    PerSecond         `json:"total"`
+	Requests RequestsPerSecond `json:"requests"`
+	State    *State            `json:"state,omitempty"` // nil with an Error.
+}
+
+// Sum are the figures of several replicas.
+type Sum struct {
+	Rates  Rates     // the sums. Rules has the busiest ones of each replica, in any order.
+	Hot    []Subject // of the last minute, as Denied.
+	Denied []Subject
+	Quotas *Quotas // nil if no proxy has any.
+	// Replicas has all replicas, in the order of the shares in rates and subjects.
+	Replicas []Replica
+	// Denials are the newest sampled denials of the other replicas. FirstDenial is the number of the first one. Each
+	// further one has the next number, also in later sums.
+	Denials     []Denial
+	FirstDenial uint64
+}
+
+// SumFigures are the sums of the figures of this replica and of others. The functions ask these, which takes up to some
+// seconds. They return an error if ctx ends before, or if too many questions wait. Callers must not change what they
+// return.
+type SumFigures struct {
+	Sum func(ctx context.Context) (*Sum, error)
+	Top func(ctx context.Context, q TopQuery) ([]Subject, error)
+	// ok is false if no replica has a history of the rule or domain.
+	History func(ctx context.Context, domain, rule string) (h History, ok bool, err error)
 }

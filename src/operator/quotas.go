@@ -32,6 +32,15 @@ type Quotas struct {
 	MatchingBuckets int `json:"matching_buckets"`
 }
 
+type (
+	// QuotaTotals are figures of all quotas of a replica.
+	QuotaTotals = quota.Totals
+	// QuotaBucket is what a replica divides among proxies.
+	QuotaBucket = quota.BucketState
+	// QuotaProxy is what a proxy has of a bucket.
+	QuotaProxy = quota.ProxyState
+)
+
 // QuotaTotalsText returns figures for people: "3 proxies, 2 buckets, 1 of them short, 321 units a second asked for, 110
 // assigned".
 func QuotaTotalsText(t *quota.Totals) string {

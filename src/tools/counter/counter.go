@@ -20,6 +20,7 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/operator"
 	"ratelimit/src/operator/callertext"
+	"ratelimit/src/operator/debugport"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 	"ratelimit/src/tools/command"
@@ -54,7 +55,7 @@ func Command() *cobra.Command {
 
 func (opt *options) command() *cobra.Command {
 	cmd := opt.service.NewCommand(help, opt.check,
-		func(ctx context.Context, cmd *cobra.Command, client *reach.Client) error {
+		func(ctx context.Context, cmd *cobra.Command, client *debugport.Client) error {
 			return (&run{cmd, opt, client}).perform(ctx, opt.change)
 		})
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -168,7 +169,7 @@ func (opt *options) pathEntries() (entries []operator.CounterEntry, err error) {
 type run struct {
 	*cobra.Command
 	opt    *options
-	client *reach.Client
+	client *debugport.Client
 }
 
 // perform sends c, and prints the report. Before it resets the counters of a pattern, it asks.
@@ -179,7 +180,7 @@ func (r *run) perform(ctx context.Context, c *operator.CounterChange) error {
 		}
 	}
 	report, err := r.send(ctx, c)
-	if problem, ok := errors.AsType[*reach.Error](err); ok && problem.Status == http.StatusUnprocessableEntity {
+	if problem, ok := errors.AsType[*debugport.Error](err); ok && problem.Status == http.StatusUnprocessableEntity {
 		return fmt.Errorf("%w: `ratelimit explain --domain %s --descriptors %s --address %s`", err,
 			output.ShellWord(c.Domain), output.ShellWord(c.DescriptorText()), r.client.Address)
 	} else if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ratelimit/src/operator"
+	"ratelimit/src/operator/debugport"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 	"ratelimit/src/tools/command"
@@ -49,7 +50,7 @@ type options struct {
 func Command() *cobra.Command {
 	var opt options
 	cmd := command.New(help, opt.service.Argument, func(cmd *cobra.Command, _ []string) error {
-		return opt.service.AskAll(cmd, func(ctx context.Context, clients []*reach.Client) error {
+		return opt.service.AskAll(cmd, func(ctx context.Context, clients []*debugport.Client) error {
 			f := newFollower(&opt, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			for _, client := range clients {
 				f.add(client.Address, func(ctx context.Context, after uint64, limit int) (list []operator.Denial, err error) {
@@ -93,15 +94,9 @@ type replica struct {
 	isGone bool          // set after an error that trying again does not change
 
 	// newer are the denials that the last poll received, err is its error, and note says what it has changed.
-	newer []denial
+	newer []operator.Denial
 	err   error
 	note  string
-}
-
-// denial is a denial, and the replica that made it. Replica is empty if there is only one.
-type denial struct {
-	Replica string `json:"replica,omitempty"`
-	operator.Denial
 }
 
 // newFollower returns a follower without replicas.
@@ -118,8 +113,8 @@ func (f *follower) add(address string, get func(context.Context, uint64, int) ([
 }
 
 // print prints those of list that the flags ask for, at most the newest limit.
-func (f *follower) print(list []denial, limit int) error {
-	var chosen []denial
+func (f *follower) print(list []operator.Denial, limit int) error {
+	var chosen []operator.Denial
 	for _, d := range list {
 		if (f.opt.domain == "" || d.Domain == f.opt.domain) && (f.opt.rule == "" || d.Rule == f.opt.rule) {
 			chosen = append(chosen, d)
@@ -170,8 +165,8 @@ func (f *follower) run(ctx context.Context) error {
 
 // poll returns the new denials of the replicas that are due, oldest first. It returns an error if no replica is left,
 // or if none answers the first poll.
-func (f *follower) poll(ctx context.Context, isFirst bool) (list []denial, err error) {
-	reach.Each(ctx, len(f.replicas), func(ctx context.Context, i int) error { return f.replicas[i].poll(ctx) })
+func (f *follower) poll(ctx context.Context, isFirst bool) (list []operator.Denial, err error) {
+	debugport.Each(ctx, len(f.replicas), func(ctx context.Context, i int) error { return f.replicas[i].poll(ctx) })
 	if ctx.Err() != nil {
 		return nil, nil
 	}
@@ -198,7 +193,7 @@ func (f *follower) poll(ctx context.Context, isFirst bool) (list []denial, err e
 			list = append(list, d)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b denial) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(list, func(a, b operator.Denial) int { return a.At.Compare(b.At) })
 	return list, nil
 }
 
@@ -211,10 +206,10 @@ func (r *replica) poll(ctx context.Context) error {
 	var list []operator.Denial
 	list, r.err = r.get(ctx, r.lastID, maxFetched)
 	for _, d := range list {
-		r.newer = append(r.newer, denial{Denial: d})
+		r.newer = append(r.newer, d)
 		r.lastID = max(r.lastID, d.ID)
 	}
-	problem, _ := errors.AsType[*reach.Error](r.err)
+	problem, _ := errors.AsType[*debugport.Error](r.err)
 	switch {
 	case r.err == nil && r.pause > 0:
 		r.note, r.pause = r.address+" answers again", 0
@@ -243,7 +238,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 var columns = output.Columns("TIME", "PROTOCOL", "DOMAIN", "RULE", "WAIT", "SKIPPED", "SUBJECT")
 
 // cells returns the columns of d. An empty one is "-", so that scripts find the same number of columns.
-func cells(d *denial) []string {
+func cells(d *operator.Denial) []string {
 	list := []string{
 		d.At.UTC().Format("2006-01-02T15:04:05.000Z"), d.Protocol, d.Domain, cmp.Or(d.Rule, "-"),
 		waitText(d.RetryAfterSeconds),

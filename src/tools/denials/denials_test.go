@@ -17,8 +17,8 @@ import (
 
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/operator"
+	"ratelimit/src/operator/debugport"
 	"ratelimit/src/operator/output"
-	"ratelimit/src/tools/reach"
 )
 
 // ring is a service that has denials, and no other figures.
@@ -183,7 +183,7 @@ func TestFollow(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- f.run(ctx) }()
-		gone := &reach.Error{Temporary: true, Err: errors.New("gone")}
+		gone := &debugport.Error{Temporary: true, Err: errors.New("gone")}
 		for i, step := range []struct {
 			act             func()
 			after           time.Duration
@@ -223,7 +223,7 @@ func TestFollow(t *testing.T) {
 func TestFollowGivesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		refused := &reach.Error{Status: http.StatusUnauthorized, Err: errors.New("refused")}
+		refused := &debugport.Error{Status: http.StatusUnauthorized, Err: errors.New("refused")}
 		calls := 0
 		f := newFollower(&options{limit: 2, follow: true}, new(recorder), new(recorder))
 		f.add("rl:6070", func(context.Context, uint64, int) ([]operator.Denial, error) {

@@ -20,6 +20,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator"
 	"ratelimit/src/operator/callertext"
+	"ratelimit/src/operator/debugport"
 	"ratelimit/src/operator/explain"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
@@ -139,7 +140,7 @@ func (opt *options) explain(cmd *cobra.Command) (report *explain.Report, err err
 		return explainRequest(cmd.Context(), l, request)
 	}
 	report = new(explain.Report)
-	return report, opt.service.Ask(cmd, func(ctx context.Context, c *reach.Client) error {
+	return report, opt.service.Ask(cmd, func(ctx context.Context, c *debugport.Client) error {
 		switch {
 		case opt.bucket != "":
 			return opt.askForBucket(ctx, c, report)
@@ -176,13 +177,13 @@ func explainRequest(ctx context.Context, l *limiter.Limiter, request []byte) (*e
 }
 
 // askForBucket has a running service explain a bucket, and adds what its proxies have.
-func (opt *options) askForBucket(ctx context.Context, c *reach.Client, report *explain.Report) error {
+func (opt *options) askForBucket(ctx context.Context, c *debugport.Client, report *explain.Report) error {
 	query := url.Values{"domain": {opt.request.Domain}, "bucket": {opt.bucket}}
 	if err := c.Get(ctx, "/explain", query, report); err != nil {
 		return err
 	}
 	var quotas operator.Quotas
-	var failed *reach.Error
+	var failed *debugport.Error
 	switch err := c.Get(ctx, "/api/quotas", query, &quotas); {
 	case errors.As(err, &failed) && failed.Status == http.StatusNotFound: // No proxy has the bucket.
 	case err != nil:

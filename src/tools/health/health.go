@@ -21,10 +21,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ratelimit/src/operator/debugport"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/settings"
 	"ratelimit/src/tools/command"
-	"ratelimit/src/tools/reach"
 )
 
 //go:embed help.txt
@@ -76,7 +76,7 @@ type port struct {
 // ask returns the answer of a service that is ready: that at address, or one that was started with env.
 func ask(ctx context.Context, address string, env settings.Environment, other LinePort) (string, error) {
 	if address != "" {
-		u, err := reach.ParseAddress(address, defaultPort)
+		u, err := debugport.ParseAddress(address, defaultPort)
 		if err != nil {
 			return "", command.InvalidInput(err)
 		}

@@ -7,8 +7,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -17,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"ratelimit/src/files/certs"
+	"ratelimit/src/operator/debugport"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/tools/command"
 )
@@ -98,26 +97,26 @@ func (s *Service) Argument(cmd *cobra.Command, args []string) error {
 
 // NewCommand returns a command, see command.New, that asks the debug port. The caller adds flags: AddDebugFlags.
 func (s *Service) NewCommand(help string, check cobra.PositionalArgs,
-	ask func(context.Context, *cobra.Command, *Client) error,
+	ask func(context.Context, *cobra.Command, *debugport.Client) error,
 ) *cobra.Command {
 	cmd := command.New(help, check, func(cmd *cobra.Command, _ []string) error {
-		return s.Ask(cmd, func(ctx context.Context, c *Client) error { return ask(ctx, cmd, c) })
+		return s.Ask(cmd, func(ctx context.Context, c *debugport.Client) error { return ask(ctx, cmd, c) })
 	})
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	return cmd
 }
 
 // Ask calls ask with a client of the debug port, and a context that ends at a signal.
-func (s *Service) Ask(cmd *cobra.Command, ask func(context.Context, *Client) error) error {
+func (s *Service) Ask(cmd *cobra.Command, ask func(context.Context, *debugport.Client) error) error {
 	client, err := s.newClient()
 	if err != nil {
 		return command.InvalidInput(err)
 	}
-	return askUntilSignal(cmd, []*Client{client}, func(ctx context.Context) error { return ask(ctx, client) })
+	return askUntilSignal(cmd, []*debugport.Client{client}, func(ctx context.Context) error { return ask(ctx, client) })
 }
 
 // AskAll calls ask with a client of each debug port, and a context that ends at a signal.
-func (s *Service) AskAll(cmd *cobra.Command, ask func(context.Context, []*Client) error) error {
+func (s *Service) AskAll(cmd *cobra.Command, ask func(context.Context, []*debugport.Client) error) error {
 	clients, err := s.newClients(cmd.Context())
 	if err != nil {
 		return command.InvalidInput(err)
@@ -125,22 +124,63 @@ func (s *Service) AskAll(cmd *cobra.Command, ask func(context.Context, []*Client
 	return askUntilSignal(cmd, clients, func(ctx context.Context) error { return ask(ctx, clients) })
 }
 
-func askUntilSignal(cmd *cobra.Command, clients []*Client, ask func(context.Context) error) error {
+func askUntilSignal(cmd *cobra.Command, clients []*debugport.Client, ask func(context.Context) error) error {
 	ctx, stop := command.UntilSignal(cmd.Context())
 	defer stop()
 	defer func() {
 		for _, c := range clients {
-			c.http.CloseIdleConnections()
+			c.Close()
 		}
 	}()
 	return ask(ctx)
+}
+
+// newClient returns a client for the debug port. It does not connect.
+func (s *Service) newClient() (*debugport.Client, error) {
+	if strings.Contains(s.address, ",") {
+		return nil, fmt.Errorf("address %s: name one replica for this command", output.Printable(s.address))
+	}
+	cfg, err := s.debugPort()
+	if err != nil {
+		return nil, err
+	}
+	return cfg.New(strings.TrimSuffix(s.address, "/explain"), "") // As links to an explanation end.
+}
+
+// newClients returns a client for each address in the list of the flag. It does not connect.
+func (s *Service) newClients(ctx context.Context) ([]*debugport.Client, error) {
+	cfg, err := s.debugPort()
+	if err != nil {
+		return nil, err
+	}
+	return cfg.NewAll(ctx, s.address)
+}
+
+// debugPort returns how to reach the debug port.
+func (s *Service) debugPort() (*debugport.Config, error) {
+	token, err := s.readToken()
+	if err != nil {
+		return nil, err
+	}
+	return &debugport.Config{
+		DefaultPort: s.defaultPort, Token: token, Timeout: s.Timeout,
+		TLS: func(isHTTPS bool, name string) (*tls.Config, error) {
+			s.files.ServerName = name
+			return s.tls(isHTTPS)
+		},
+		Advice: debugport.Advice{
+			NoTLS: "leave out --tls and https://", UseTLS: "add --tls",
+			Authority: "name the authority of the service's certificate with --tls-ca",
+			SetToken:  "set " + tokenVariable + ", or name a file that has it with --token-file",
+		},
+	}, nil
 }
 
 // GRPC returns the address of the gRPC port as a target of gRPC, and the configuration of TLS: nil without TLS.
 func (s *Service) GRPC() (target string, cfg *tls.Config, err error) {
 	target, isHTTPS := s.address, false
 	if scheme, _, found := strings.Cut(target, ":"); !found || scheme != "unix" && !strings.Contains(target, ":///") {
-		u, err := ParseAddress(target, s.defaultPort)
+		u, err := debugport.ParseAddress(target, s.defaultPort)
 		if err != nil {
 			return "", nil, err
 		}
@@ -160,30 +200,6 @@ func (s *Service) tls(isHTTPS bool) (*tls.Config, error) {
 		return nil, errors.New("--tls-ca, --tls-cert and --tls-key have no effect without TLS: add --tls")
 	}
 	return nil, nil
-}
-
-// ParseAddress returns the URL of an address such as "localhost:6070", "10.0.0.7" or "https://rl.example".
-func ParseAddress(address, defaultPort string) (*url.URL, error) {
-	text := address
-	if !strings.Contains(text, "://") {
-		text = "http://" + text
-	}
-	u, err := url.Parse(text)
-	switch {
-	case err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
-		return nil, fmt.Errorf("address %s: write host:port, such as localhost:%s, or https://host:port",
-			output.Printable(address), defaultPort)
-	case u.User != nil:
-		return nil, fmt.Errorf("address of %s: leave out the password, which other users of this machine could read; set "+
-			"%s or use --token-file",
-			u.Host, tokenVariable)
-	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "":
-		return nil, fmt.Errorf("address %s: write only the host and the port, such as %s", output.Printable(address), u.Host)
-	}
-	if u.Port() == "" {
-		u.Host = net.JoinHostPort(u.Hostname(), defaultPort)
-	}
-	return &url.URL{Scheme: u.Scheme, Host: u.Host}, nil
 }
 
 // readToken returns the token, which is empty if none is set.

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"ratelimit/src/operator/debugport"
 )
 
 // debug returns a Service from the flags of a debug port.
@@ -59,7 +61,7 @@ func TestAddresses(t *testing.T) {
 			"localhost:6070",
 	} {
 		var got string
-		if u, err := ParseAddress(address, "6070"); err != nil {
+		if u, err := debugport.ParseAddress(address, "6070"); err != nil {
 			got = err.Error()
 		} else {
 			got = u.String()
@@ -91,7 +93,7 @@ func TestWhichService(t *testing.T) {
 			args = []string{"--address", tt.flag}
 		}
 		if c, err := debug(t, args...).newClient(); tt.debug != "" &&
-			(err == nil && c.base.String() != tt.debug || err != nil && err.Error() != tt.debug) {
+			(err == nil && c.String() != tt.debug || err != nil && err.Error() != tt.debug) {
 			t.Errorf("%+v: %v", tt, err)
 		}
 		var s Service
@@ -133,13 +135,13 @@ func TestInvalidFlags(t *testing.T) {
 }
 
 // client returns a client of the debug port at address.
-func client(t *testing.T, address string, args ...string) *Client {
+func client(t *testing.T, address string, args ...string) *debugport.Client {
 	t.Helper()
 	c, err := debug(t, append(args, "--address", address)...).newClient()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.http.CloseIdleConnections)
+	t.Cleanup(c.Close)
 	return c
 }
 
@@ -212,7 +214,7 @@ func TestAnswersThatAreErrors(t *testing.T) {
 			_, _ = io.WriteString(w, tt.body)
 		}))
 		_, err := get(t, s.URL)
-		problem, ok := errors.AsType[*Error](err)
+		problem, ok := errors.AsType[*debugport.Error](err)
 		if !ok || strings.ReplaceAll(err.Error(), strings.TrimPrefix(s.URL, "http://"), "A") != tt.want ||
 			problem.Temporary != tt.isTemporary || problem.Status != tt.status {
 			t.Errorf("%d: %v\nwant %s", tt.status, err, tt.want)
@@ -293,13 +295,13 @@ func TestDo(t *testing.T) {
 	}))
 	defer s.Close()
 	c := client(t, s.URL)
+	if s := debug(t); s.Timeout != 5*time.Second {
+		t.Errorf("the default timeout is %v", s.Timeout)
+	}
 	var got []any
 	if err := c.Do(t.Context(), http.MethodPost, "/x", nil, map[string]int{"a": 1}, &got); err != nil || len(got) != 3 ||
 		got[0] != "POST" || got[1] != "application/json" {
 		t.Errorf("%v, %v", got, err)
-	}
-	if c.timeout != 5*time.Second {
-		t.Errorf("the default timeout is %v", c.timeout)
 	}
 }
 
@@ -344,7 +346,7 @@ func TestReplicas(t *testing.T) {
 		clients, err := debug(t, "--address", addresses).newClients(t.Context())
 		var got []string
 		for _, c := range clients {
-			got = append(got, c.base.String())
+			got = append(got, c.String())
 		}
 		text := strings.Join(got, " ")
 		if err != nil {
@@ -369,9 +371,9 @@ func TestEachIsNotPatient(t *testing.T) {
 	defer quick.Close()
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer slow.Close()
-	clients := []*Client{client(t, slow.URL, "--timeout", "1m"), client(t, quick.URL)}
+	clients := []*debugport.Client{client(t, slow.URL, "--timeout", "1m"), client(t, quick.URL)}
 	var answers [2]string
-	errs := Each(t.Context(), 2, func(ctx context.Context, i int) error {
+	errs := debugport.Each(t.Context(), 2, func(ctx context.Context, i int) error {
 		return clients[i].Get(ctx, "/api/state", nil, &answers[i])
 	})
 	if errs[1] != nil || answers[1] != "here" || errs[0] == nil ||

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ratelimit/src/frontend/admin"
+	"ratelimit/src/operator/debugport"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/settings/units"
 	"ratelimit/src/tools/command"
@@ -50,7 +51,7 @@ type options struct {
 func Command() *cobra.Command {
 	var opt options
 	cmd := opt.service.NewCommand(help, opt.check,
-		func(ctx context.Context, cmd *cobra.Command, client *reach.Client) error {
+		func(ctx context.Context, cmd *cobra.Command, client *debugport.Client) error {
 			return (&recording{opt: &opt, client: client, cmd: cmd, started: time.Now()}).run(ctx)
 		})
 	f := cmd.Flags()
@@ -82,7 +83,7 @@ func (opt *options) check(cmd *cobra.Command, args []string) error {
 // recording is a recording that is being received.
 type recording struct {
 	opt    *options
-	client *reach.Client
+	client *debugport.Client
 	cmd    *cobra.Command
 
 	started        time.Time
@@ -166,7 +167,7 @@ func (r *recording) copyLines(resp *http.Response, out io.Writer, progress func(
 			return nil
 		}
 		if err != nil {
-			return &reach.Error{
+			return &debugport.Error{
 				Temporary: true,
 				Err:       fmt.Errorf("%s: the recording broke off: %w; its whole lines are written", r.client.Address, err),
 			}

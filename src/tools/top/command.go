@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"ratelimit/src/operator"
+	"ratelimit/src/operator/debugport"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/tools/command"
 	"ratelimit/src/tools/reach"
@@ -34,7 +35,7 @@ type options struct {
 func Command() *cobra.Command {
 	var opt options
 	cmd := command.New(help, opt.service.Argument, func(cmd *cobra.Command, _ []string) error {
-		return opt.service.AskAll(cmd, func(ctx context.Context, clients []*reach.Client) error {
+		return opt.service.AskAll(cmd, func(ctx context.Context, clients []*debugport.Client) error {
 			return opt.run(ctx, cmd, clients)
 		})
 	})
@@ -55,7 +56,7 @@ func Command() *cobra.Command {
 }
 
 // run shows the service: live in a terminal that knows control sequences, else one snapshot.
-func (opt *options) run(ctx context.Context, cmd *cobra.Command, clients []*reach.Client) error {
+func (opt *options) run(ctx context.Context, cmd *cobra.Command, clients []*debugport.Client) error {
 	next := func(ctx context.Context) (*snapshot, error) {
 		s, err := fetchAll(ctx, clients, opt.filter)
 		if err == nil {

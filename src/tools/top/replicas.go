@@ -10,85 +10,47 @@ import (
 	"strings"
 
 	"ratelimit/src/operator"
+	"ratelimit/src/operator/debugport"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/operator/replicas"
-	"ratelimit/src/tools/reach"
 )
-
-// replica is what one of several replicas tells.
-type replica struct {
-	Address string `json:"address"`
-	// Error says why the replica is not in the sums. It is empty if the replica is.
-	Error    string                     `json:"error,omitempty"`
-	Share    float64                    `json:"share"` // of the decisions, 0 to 1.
-	Total    operator.PerSecond         `json:"total"`
-	Requests operator.RequestsPerSecond `json:"requests"`
-	State    *operator.State            `json:"state,omitempty"` // nil with an Error.
-}
 
 // subjectFactor is how many more subjects each replica lists than the sums have: one of the first in all may not be
 // among the first of each.
 const subjectFactor = 5
 
 // fetchAll asks all replicas, and returns the sums of those that answer. It returns an error if none does.
-func fetchAll(ctx context.Context, clients []*reach.Client, f filter) (*snapshot, error) {
+func fetchAll(ctx context.Context, clients []*debugport.Client, f filter) (*snapshot, error) {
 	if len(clients) == 1 {
 		return fetch(ctx, clients[0], f)
 	}
 	each := f
 	each.subjects = min(subjectFactor*f.subjects, maxListed)
-	parts := make([]*snapshot, len(clients))
-	errs := reach.Each(ctx, len(clients), func(ctx context.Context, i int) (err error) {
+	parts := make([]replicas.Part, len(clients))
+	errs := debugport.Each(ctx, len(clients), func(ctx context.Context, i int) error {
 		c := clients[i]
-		if parts[i], err = fetch(ctx, c, each); err == nil {
-			return nil
-		} else if _, hasAddress := errors.AsType[*reach.Error](err); hasAddress {
-			return err
+		one, err := fetch(ctx, c, each)
+		if _, hasAddress := errors.AsType[*debugport.Error](err); err != nil && !hasAddress {
+			err = fmt.Errorf("%s: %w", c.Address, err)
 		}
-		return fmt.Errorf("%s: %w", c.Address, err)
+		if parts[i] = (replicas.Part{Address: c.Address, Err: err}); err == nil {
+			parts[i].State, parts[i].Rates, parts[i].Hot, parts[i].Denied = one.State, one.Rates, one.Hot, one.Denied
+		}
+		return err
 	})
+	first := slices.Index(errs, nil)
+	if first < 0 {
+		return nil, errors.Join(errs...)
+	}
+	sum := replicas.Sum(parts, f.subjects)
 	addresses := make([]string, len(clients))
 	for i, c := range clients {
 		addresses[i] = c.Address
-		isSame := func(p *snapshot) bool { return p.State.StartedAt.Equal(parts[i].State.StartedAt) }
-		if errs[i] != nil {
-			parts[i] = &snapshot{}
-		} else if at := slices.IndexFunc(parts[:i], isSame); at >= 0 {
-			parts[i], errs[i] = &snapshot{}, fmt.Errorf("%s: this is the replica at %s", c.Address, addresses[at])
-		}
 	}
-	if !slices.Contains(errs, nil) {
-		return nil, errors.Join(errs...)
-	}
-	s := sum(parts, addresses, errs, f.subjects)
-	s.Address, s.Window = strings.Join(addresses, ","), f.window
-	return s, nil
-}
-
-// sum adds up parts. Those with an error are empty.
-func sum(parts []*snapshot, addresses []string, errs []error, limit int) *snapshot {
-	var rates []operator.Rates
-	var denied, hot [][]operator.Subject
-	var shares []float64
-	for _, p := range parts {
-		rates, denied, hot = append(rates, p.Rates), append(denied, p.Denied), append(hot, p.Hot)
-		shares = append(shares, p.Rates.Total.Total())
-	}
-	replicas.ToShares(shares)
-	s := &snapshot{
-		Rates: replicas.Rates(rates), Denied: replicas.Subjects(denied, limit), Hot: replicas.Subjects(hot, limit),
-		State: parts[slices.Index(errs, nil)].State,
-	}
-	for i, p := range parts {
-		r := replica{Address: addresses[i], Share: shares[i], Total: p.Rates.Total, Requests: p.Rates.Requests}
-		if errs[i] != nil {
-			r.Error = errs[i].Error()
-		} else {
-			r.State = &p.State
-		}
-		s.Replicas = append(s.Replicas, r)
-	}
-	return s
+	return &snapshot{
+		Address: strings.Join(addresses, ","), Window: f.window, State: parts[first].State, Rates: sum.Rates,
+		Denied: sum.Denied, Hot: sum.Hot, Replicas: sum.Replicas,
+	}, nil
 }
 
 // replicaLines returns the table of the replicas, and what is wrong with each. cells is the width of the terminal; 0:

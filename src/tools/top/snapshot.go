@@ -9,8 +9,8 @@ import (
 	"strconv"
 
 	"ratelimit/src/operator"
+	"ratelimit/src/operator/debugport"
 	"ratelimit/src/operator/output"
-	"ratelimit/src/tools/reach"
 )
 
 // maxListed is how many rules and subjects the service lists at most.
@@ -40,11 +40,11 @@ type snapshot struct {
 	Denied  []operator.Subject `json:"denied"`
 	Hot     []operator.Subject `json:"hot"`
 	// Replicas has an element for each address, if there are several. Rates and subjects are their sums then.
-	Replicas []replica `json:"replicas,omitempty"`
+	Replicas []operator.Replica `json:"replicas,omitempty"`
 }
 
 // fetch asks the service for a snapshot. If the service has no such domain or rule, the error lists some.
-func fetch(ctx context.Context, c *reach.Client, f filter) (*snapshot, error) {
+func fetch(ctx context.Context, c *debugport.Client, f filter) (*snapshot, error) {
 	s := &snapshot{Address: c.Address, Window: f.window, Denied: []operator.Subject{}, Hot: []operator.Subject{}}
 	if err := c.Get(ctx, "/api/state", nil, &s.State); err != nil {
 		return nil, err
