@@ -169,7 +169,9 @@ type Replica struct {
 	// IsThis marks the replica that adds up. Commands, which are no replica, mark none.
 	IsThis bool `json:"this,omitempty"`
 	// Error says why the replica is not in the sums. It is empty if the replica is.
-	Error    string            `json:"error,omitempty"`
+	Error string `json:"error,omitempty"`
+	// SameAs is the address of a replica of the sums that is the same process. Error says so, too.
+	SameAs   string            `json:"same_as,omitempty"`
 	Share    float64           `json:"share"` // of the decisions, 0 to 1.
 	Total    PerSecond         `json:"total"`
 	Requests RequestsPerSecond `json:"requests"`

@@ -112,11 +112,13 @@ func LimitText(set *rules.Set, name metrics.RuleName) string {
 
 // Figures are what operators see of a service. Its functions are safe for concurrent use and do not block.
 type Figures struct {
-	State   func() State
-	Rates   func(q RatesQuery) Rates
-	History func(domain, rule string) (h History, ok bool)
-	Top     func(TopQuery) []Subject
-	Denials func(after uint64, limit int) []Denial
+	State func() State
+	Rates func(q RatesQuery) Rates
+	// RatesAmong returns what Rates does, with the rates of several replicas.
+	RatesAmong func(sum Rates, q RatesQuery) Rates
+	History    func(domain, rule string) (h History, ok bool)
+	Top        func(TopQuery) []Subject
+	Denials    func(after uint64, limit int) []Denial
 	// NextDenial returns a channel that is closed when a denial with an ID above after can be read.
 	NextDenial func(after uint64) <-chan struct{}
 	Quotas     func(QuotaQuery) Quotas
@@ -138,7 +140,8 @@ func (o *Observer) Figures(
 			}
 			return s
 		},
-		Rates: o.Rates, History: o.history.Hour, Top: o.Top, Denials: o.Denials, NextDenial: o.NextDenial,
+		Rates: o.Rates, RatesAmong: o.RatesAmong, History: o.history.Hour,
+		Top: o.Top, Denials: o.Denials, NextDenial: o.NextDenial,
 		Quotas:    func(q QuotaQuery) Quotas { return QuotasOf(divider, q) },
 		Candidate: candidate,
 	}

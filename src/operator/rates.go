@@ -2,6 +2,7 @@ package operator
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,27 +18,51 @@ func (o *Observer) Rates(q RatesQuery) Rates {
 	if set == nil {
 		return Rates{Total: current.Total, Requests: current.Requests}
 	}
-	q.Search = strings.ToLower(q.Search)
 	page := ratesPage{
 		Rates: Rates{
 			Total: current.Total, Requests: current.Requests, Domains: domainRates(current, set),
 			Unmatched: o.unmatched.List(),
 		},
 		RatesQuery: q,
-		known:      make(map[metrics.RuleName]PerSecond), holds: o.registry.Holds(),
+		known:      make(map[metrics.RuleName]RuleRates), holds: o.registry.Holds(),
 	}
-	for _, r := range current.Rules {
-		name := metrics.RuleName{Domain: r.Domain, Rule: r.Rule}
-		page.known[name] = r.PerSecond
-		if rule := set.Rule(r.Domain, r.Rule); rule != nil && page.isBusyFirst(name) && page.matches(r.Rule) {
-			page.add(rule)
-		}
+	busiest := make([]metrics.RuleName, len(current.Rules))
+	for i, r := range current.Rules {
+		busiest[i] = metrics.RuleName{Domain: r.Domain, Rule: r.Rule}
+		page.known[busiest[i]] = RuleRates{PerSecond: r.PerSecond}
 	}
-	byName := func(a, b *rules.Domain) int { return compareTree(a.Name, b.Name) }
-	for _, d := range slices.SortedFunc(slices.Values(set.Domains()), byName) {
-		page.addOthers(d)
+	return page.list(set, busiest, set.Rule)
+}
+
+// RatesAmong returns what Rates does, with the rates of sum, which are of several replicas. It also lists rules of sum
+// that are not in force here.
+func (o *Observer) RatesAmong(sum Rates, q RatesQuery) Rates {
+	set := o.rules.Load()
+	if set == nil {
+		set = new(rules.Set)
 	}
-	return page.Rates
+	page := ratesPage{
+		Rates: Rates{
+			Total: sum.Total, Requests: sum.Requests, Domains: slices.Clone(sum.Domains), Unmatched: sum.Unmatched,
+		},
+		RatesQuery: q,
+		known:      make(map[metrics.RuleName]RuleRates), listsOthers: true,
+	}
+	byRate := slices.SortedFunc(slices.Values(sum.Rules), func(a, b RuleRates) int {
+		return cmp.Or(cmp.Compare(b.Total(), a.Total()), compareTree(a.Domain, b.Domain), compareTree(a.Rule, b.Rule))
+	})
+	busiest := make([]metrics.RuleName, len(byRate))
+	for i, r := range byRate {
+		busiest[i] = metrics.RuleName{Domain: r.Domain, Rule: r.Rule}
+		page.known[busiest[i]] = r
+	}
+	inForce := make(map[metrics.RuleName]*rules.Rule, len(set.Rules()))
+	for _, r := range set.Rules() {
+		inForce[metrics.NameOf(r)] = r
+	}
+	return page.list(set, busiest, func(domain, rule string) *rules.Rule {
+		return inForce[metrics.RuleName{Domain: domain, Rule: rule}]
+	})
 }
 
 // domainRates returns the rates of the domains that have rates or rules.
@@ -61,9 +86,49 @@ func domainRates(current *history.Current, set *rules.Set) (list []DomainRates) 
 // ratesPage is a page of the list of rules.
 type ratesPage struct {
 	Rates
-	RatesQuery                                // with Search in lower case.
-	known      map[metrics.RuleName]PerSecond // the rates of the rules that have decided something.
-	holds      map[metrics.RuleName]*Holds
+	RatesQuery                                // list puts Search into lower case.
+	known      map[metrics.RuleName]RuleRates // the rules that have decided something. Those in force here need no limit.
+	holds      map[metrics.RuleName]*Holds    // of rules whose known rates have none; may be nil.
+	// listsOthers lists known rules that are not in force here.
+	listsOthers bool
+}
+
+// listedRule is a rule of the list. rule is nil if it is not in force here.
+type listedRule struct {
+	metrics.RuleName
+	rule *rules.Rule
+}
+
+// list fills in the page. busiest are the names of the known rules, the busiest first. find returns a rule of set, or
+// nil.
+func (p *ratesPage) list(set *rules.Set, busiest []metrics.RuleName, find func(domain, rule string) *rules.Rule) Rates {
+	p.Search = strings.ToLower(p.Search)
+	foreign := make(map[string][]listedRule) // by domain.
+	for _, name := range busiest {
+		r := listedRule{name, find(name.Domain, name.Rule)}
+		if r.rule == nil {
+			if !p.listsOthers {
+				continue
+			}
+			foreign[name.Domain] = append(foreign[name.Domain], r)
+		}
+		if p.isBusyFirst(name) && p.matches(name.Rule) {
+			p.add(r)
+		}
+	}
+	domains := slices.Collect(maps.Keys(foreign))
+	for _, d := range set.Domains() {
+		domains = append(domains, d.Name)
+	}
+	slices.SortFunc(domains, compareTree)
+	for _, d := range slices.Compact(domains) {
+		var own []*rules.Rule
+		if domain := set.Domain([]byte(d)); domain != nil {
+			own = domain.Rules()
+		}
+		p.addOthers(own, foreign[d])
+	}
+	return p.Rates
 }
 
 func (p *ratesPage) matches(rule string) bool {
@@ -76,24 +141,29 @@ func (p *ratesPage) isBusyFirst(name metrics.RuleName) bool {
 }
 
 // add adds a rule that matches to the list.
-func (p *ratesPage) add(rule *rules.Rule) {
-	if p.MatchingRules++; p.MatchingRules > p.Offset && len(p.Rules) < p.Limit {
-		name := metrics.NameOf(rule)
-		p.Rules = append(p.Rules, RuleRates{
-			Domain: rule.Domain, Rule: rule.FullName, Limit: rule.LimitText(), PerSecond: p.known[name], Holds: p.holds[name],
-		})
+func (p *ratesPage) add(r listedRule) {
+	if p.MatchingRules++; p.MatchingRules <= p.Offset || len(p.Rules) == p.Limit {
+		return
 	}
+	rates := p.known[r.RuleName]
+	rates.Domain, rates.Rule = r.Domain, r.Rule
+	if rates.Limit == "" && r.rule != nil {
+		rates.Limit = r.rule.LimitText()
+	}
+	rates.Holds = cmp.Or(rates.Holds, p.holds[r.RuleName])
+	p.Rules = append(p.Rules, rates)
 }
 
-// addOthers adds the matching rules of a domain that are not listed before, in OrderTree. It sorts them only if some of
-// them are on the page.
-func (p *ratesPage) addOthers(d *rules.Domain) {
-	isLeftOut := func(r *rules.Rule) bool {
-		return len(p.known) > 0 && p.isBusyFirst(metrics.NameOf(r)) || !p.matches(r.FullName)
+// addOthers adds the matching rules of a domain that are not listed before, in OrderTree: those in force here, and
+// foreign ones. It sorts them only if some of them are on the page.
+func (p *ratesPage) addOthers(own []*rules.Rule, foreign []listedRule) {
+	isLeftOut := func(name metrics.RuleName) bool {
+		return len(p.known) > 0 && p.isBusyFirst(name) || !p.matches(name.Rule)
 	}
-	count := 0
-	for _, r := range d.Rules() {
-		if !isLeftOut(r) {
+	foreign = slices.DeleteFunc(foreign, func(r listedRule) bool { return isLeftOut(r.RuleName) })
+	count := len(foreign)
+	for _, r := range own {
+		if !isLeftOut(metrics.NameOf(r)) {
 			count++
 		}
 	}
@@ -101,8 +171,13 @@ func (p *ratesPage) addOthers(d *rules.Domain) {
 		p.MatchingRules += count
 		return
 	}
-	others := slices.DeleteFunc(slices.Clone(d.Rules()), isLeftOut)
-	slices.SortStableFunc(others, func(a, b *rules.Rule) int { return compareTree(a.FullName, b.FullName) })
+	others := foreign
+	for _, r := range own {
+		if name := metrics.NameOf(r); !isLeftOut(name) {
+			others = append(others, listedRule{name, r})
+		}
+	}
+	slices.SortStableFunc(others, func(a, b listedRule) int { return compareTree(a.Rule, b.Rule) })
 	for _, r := range others {
 		p.add(r)
 	}

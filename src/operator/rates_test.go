@@ -108,3 +108,58 @@ func TestCompareTree(t *testing.T) {
 		}
 	}
 }
+
+// The rules of a sum are listed as those of one replica are, with the rules that only others have.
+func TestRatesAmong(t *testing.T) {
+	t.Parallel()
+	var files []filerules.File
+	for _, domain := range []string{"b", "a"} {
+		files = append(files, filerules.File{Name: domain + ".yaml", Data: []byte("domain: " + domain + "\n" +
+			"descriptors: [{key: y, rate_limit: {unit: day, requests_per_unit: 1}}, " +
+			"{key: x, rate_limit: {unit: day, requests_per_unit: 1}}]\n")})
+	}
+	set, _, err := filerules.Load(files, compile.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newObserver(metrics.New(metrics.Config{}))
+	rule := func(domain, name string, admitted float64) RuleRates {
+		return RuleRates{
+			Domain: domain, Rule: name, Limit: "of the sum", PerSecond: PerSecond{Admitted: admitted}, Shares: []float64{1, 0},
+		}
+	}
+	sum := Rates{
+		Total: PerSecond{Admitted: 9}, Domains: []DomainRates{{Domain: "b"}},
+		Rules: []RuleRates{
+			rule("b", "b.y", 2), rule("c", "c.new", 3), rule("a", "a.w", 0), rule("a", "a.x", 4), rule("b", "b.z", 1),
+		},
+	}
+	const ofSum, own = "of the sum", "1 per day"
+	check := func(search, order string, offset, limit int, want string) {
+		t.Helper()
+		r := o.RatesAmong(sum, RatesQuery{search, order, offset, limit})
+		var list []string
+		for _, rule := range r.Rules {
+			text := fmt.Sprintf("%s %.0f", rule.Rule, rule.Admitted)
+			if isOwn := rule.Limit == own && rule.Shares == nil; isOwn {
+				text += " own"
+			} else if rule.Limit != ofSum || len(rule.Shares) != 2 {
+				t.Errorf("%+v", rule)
+			}
+			list = append(list, text)
+		}
+		if got := fmt.Sprintf("%d: %s", r.MatchingRules, strings.Join(list, ", ")); got != want || r.Total != sum.Total ||
+			len(r.Domains) != 1 {
+			t.Errorf("%q %q %d %d: got %s, want %s", search, order, offset, limit, got, want)
+		}
+	}
+	check("", "", 0, 9, "5: a.x 4, c.new 3, b.y 2, b.z 1, a.w 0") // No rules are loaded here.
+	o.UseRules(set)
+	check("", "", 0, 9, "7: a.x 4, c.new 3, b.y 2, b.z 1, a.w 0, a.y 0 own, b.x 0 own")
+	check("", "", 3, 2, "7: b.z 1, a.w 0")
+	check("", "", 5, 9, "7: a.y 0 own, b.x 0 own")
+	check("", OrderTree, 0, 9, "7: a.w 0, a.x 4, a.y 0 own, b.x 0 own, b.y 2, b.z 1, c.new 3")
+	check("", OrderTree, 2, 2, "7: a.y 0 own, b.x 0 own")
+	check("B.", "", 0, 9, "3: b.y 2, b.z 1, b.x 0 own")
+	check("new", OrderTree, 0, 9, "1: c.new 3")
+}

@@ -72,7 +72,12 @@ func (s *Service) buildFrontends() error {
 	if err != nil {
 		return err
 	}
-	s.servers.serveHTTP(s.servers.ports.Debug, s.debugHandler(attempts))
+	figures := s.observers.Figures(s.divider, s.state, s.candidate.report)
+	sum, err := s.sumFigures(figures, s.servers.ports.Debug)
+	if err != nil {
+		return err
+	}
+	s.servers.serveHTTP(s.servers.ports.Debug, s.debugHandler(attempts, figures, sum))
 	s.servers.serveHTTP(s.servers.ports.Health, s.health.handleProbes(http.NewServeMux()))
 	if err := s.buildRESP(failed, attempts); err != nil {
 		return err
@@ -93,7 +98,8 @@ func headerNames(cfg *settings.Settings) *rls.HeaderNames {
 	return names
 }
 
-func (s *Service) debugHandler(attempts *access.Attempts) http.Handler {
+func (s *Service) debugHandler(attempts *access.Attempts, figures *operator.Figures, sum *operator.SumFigures,
+) http.Handler {
 	withRules := func(write func(io.Writer, *rules.Set) error) func(io.Writer) error {
 		return func(w io.Writer) error {
 			set := s.limiter.Rules()
@@ -108,7 +114,8 @@ func (s *Service) debugHandler(attempts *access.Attempts) http.Handler {
 		Limiter:        s.limiter.Limiter,
 		ChangeCounters: s.editor.Change,
 		Record:         s.record,
-		Figures:        s.observers.Figures(s.divider, s.state, s.candidate.report),
+		Figures:        figures,
+		SumFigures:     sum,
 		HasToken:       s.Settings.DebugToken != "",
 		Components:     func() []operator.Component { return s.health.components(operators) },
 		WriteRules:     withRules(writeRuleLines),

@@ -1,14 +1,20 @@
 package service
 
 import (
+	"crypto/tls"
+	"fmt"
 	"strings"
 	"time"
 
+	"ratelimit/src/files/certs"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator"
+	"ratelimit/src/operator/debugport"
+	"ratelimit/src/operator/peers"
 	"ratelimit/src/operator/recording"
 	"ratelimit/src/operator/unmatched"
+	"ratelimit/src/service/ports"
 )
 
 // observers watch decisions for the debug port. Without that port they only log traffic without a rule.
@@ -35,6 +41,38 @@ func newObservers(f *foundation, isDebugPortOpen bool) *observers {
 	o.recorders = append(append(o.recorders, o.Recorders()...), o.recording)
 	f.run(o.Runners()...)
 	return o
+}
+
+// sumFigures returns the sums of the figures of this replica and its peers; nil without peers.
+func (f *foundation) sumFigures(own *operator.Figures, debug *ports.Port) (*operator.SumFigures, error) {
+	s := f.Settings
+	if len(s.DebugPeers) == 0 || debug.Listener == nil {
+		return nil, nil
+	}
+	p, err := peers.New(peers.Config{Addresses: s.DebugPeers, Own: own, Port: debugport.Config{
+		DefaultPort: "6070", Token: s.DebugToken,
+		TLS: func(isHTTPS bool, name string) (*tls.Config, error) {
+			if !isHTTPS && !s.DebugTLS.On {
+				return nil, nil
+			}
+			files := certs.Client{
+				CA: s.PeersTLS.CACert, Cert: s.PeersTLS.Cert, Key: s.PeersTLS.Key, ServerName: name,
+				CAName: "DEBUG_PEERS_TLS_CACERT", PairName: "DEBUG_PEERS_TLS_CERT and DEBUG_PEERS_TLS_KEY",
+			}
+			return files.TLS()
+		},
+		Advice: debugport.Advice{
+			NoTLS:     "give all replicas certificates, or leave out https:// in DEBUG_PEERS",
+			UseTLS:    "write https:// before its address in DEBUG_PEERS",
+			Authority: "name the authority of its certificate with DEBUG_PEERS_TLS_CACERT",
+			SetToken:  "set DEBUG_TOKEN to the same for all replicas",
+		},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("DEBUG_PEERS: %w", err)
+	}
+	f.run(p.Run)
+	return p.Figures(), nil
 }
 
 // state returns the state of this process, its store and its rules.

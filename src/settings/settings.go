@@ -16,6 +16,13 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
+// PeersTLS are paths of PEM files for the connections to the debug ports of other replicas; empty for none.
+type PeersTLS struct {
+	CACert string `env:"CACERT"`
+	Cert   string `env:"CERT"`
+	Key    string `env:"KEY"`
+}
+
 // Settings has the values of all environment variables. docs/settings.md explains each one.
 type Settings struct {
 	Host       string `env:"HOST"`
@@ -32,6 +39,7 @@ type Settings struct {
 	DebugAllowedHosts         []string      `env:"DEBUG_ALLOWED_HOSTS"` // host names in lower case.
 	DebugPprof                bool          `env:"DEBUG_PPROF"`
 	DebugToken                string        `env:"DEBUG_TOKEN"`
+	DebugPeers                []string      `env:"DEBUG_PEERS"`          // addresses of debug ports; empty for none.
 	HTTPMaxConns              int           `env:"HTTP_MAX_CONNECTIONS"` // bounds the connections of each HTTP port.
 	GRPCMaxConns              int           `env:"GRPC_MAX_CONNECTIONS"`
 	MaxConnsSet               bool          // set if any variable *_MAX_CONNECTIONS is set.
@@ -56,6 +64,7 @@ type Settings struct {
 	GRPCTLS    ServerTLS `env:"GRPC_"`
 	HTTPTLS    ServerTLS `env:"HTTP_"`
 	DebugTLS   ServerTLS `env:"DEBUG_"`
+	PeersTLS   PeersTLS  `env:"DEBUG_PEERS_TLS_"`
 	Divvy      Divvy     `env:"DIVVY_"`
 	RESP       RESP      `env:"RESP_"`
 	// DivvyVariables are divvy's own variables. Nil unless ReadDivvy has set it.

@@ -106,6 +106,10 @@ func (s *Settings) warnUnused(r *reader) {
 		},
 
 		{isOff: !s.Tracing.Enabled, toggle: "TRACING_ENABLED", prefixes: "TRACING_EXPORTER_PROTOCOL"},
+		{
+			isOff: len(s.DebugPeers) == 0, reason: "DEBUG_PEERS is not set", fix: "set it",
+			names: "DEBUG_PEERS_TLS_CACERT DEBUG_PEERS_TLS_CERT DEBUG_PEERS_TLS_KEY",
+		},
 		{isOff: s.GRPCUDS != "", reason: "GRPC_UDS is set", prefixes: "GRPC_PORT"},
 		{isOff: !s.Divvy.OpensAtStart && !s.Divvy.OpensWhenNeeded, reason: "DIVVY_PORT is off", prefixes: "DIVVY_"},
 		{isOff: !s.RESP.Enabled, reason: "RESP_PORT is off", prefixes: "RESP_"},

@@ -108,6 +108,8 @@ type DebugPages struct {
 	Limiter *limiter.Limiter
 	// Figures is the source of the operator's page and of /api. If it is nil, there are no such pages.
 	Figures *operator.Figures
+	// SumFigures are the sums of several replicas, which the page and /api show if asked to. It is nil if there are none.
+	SumFigures *operator.SumFigures
 	// ChangeCounters serves /api/counters. If it is nil, there is no such page.
 	ChangeCounters ChangeCounters
 	// Record serves /api/record. If it is nil, there is no such page.
@@ -149,7 +151,7 @@ func (d DebugPages) Handler() http.Handler {
 			"?sample=10%&by=KEY&domain=D&for=1m&max_bytes=N", recordAPI{d.Record, d.HasToken})
 	}
 	if d.Figures != nil {
-		api := figuresAPI{d.Figures}
+		api := figuresAPI{d.Figures, d.SumFigures}
 		for _, page := range api.pages() {
 			handle(page.path, page.help, page)
 		}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -21,37 +22,40 @@ const (
 )
 
 // figuresAPI answers the pages under /api.
-type figuresAPI struct{ figures *operator.Figures }
+type figuresAPI struct {
+	figures *operator.Figures
+	sum     *operator.SumFigures // nil if there is only this replica.
+}
 
 // apiPage is a page under /api.
 type apiPage struct {
 	path, help string
 	parameters []string // the names of the query parameters.
 	// answer returns the body. If p has an error afterwards, the body is not used.
-	answer func(p *parameters) any
+	answer func(ctx context.Context, p *parameters) any
 }
 
 func (a figuresAPI) pages() []apiPage {
 	return []apiPage{
 		{
 			"/api/state", "state of this process, its store and its rules, as JSON", nil,
-			func(*parameters) any { return a.state() },
+			func(context.Context, *parameters) any { return a.state() },
 		},
 		{
 			"/api/rates", "decisions per second of domains and rules, as JSON; ?search=TEXT&order=busiest|tree&" +
-				"offset=0&limit=100",
-			[]string{"search", "order", "offset", "limit"},
+				"offset=0&limit=100&replicas=this|all",
+			[]string{"search", "order", "offset", "limit", "replicas"},
 			a.rates,
 		},
 		{
-			"/api/history", "decisions per second of the last hour, as JSON; ?domain=D&rule=R",
-			[]string{"domain", "rule"},
+			"/api/history", "decisions per second of the last hour, as JSON; ?domain=D&rule=R&replicas=this|all",
+			[]string{"domain", "rule", "replicas"},
 			a.history,
 		},
 		{
 			"/api/top", "subjects with most hits or denials, as JSON; " +
-				"?kind=hot|denied&window=minute|hour&domain=D&rule=R&limit=20",
-			[]string{"kind", "window", "domain", "rule", "limit"},
+				"?kind=hot|denied&window=minute|hour&domain=D&rule=R&limit=20&replicas=this|all",
+			[]string{"kind", "window", "domain", "rule", "limit", "replicas"},
 			a.top,
 		},
 		{
@@ -69,12 +73,14 @@ func (page apiPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p := parseParameters(r.URL.RawQuery, page.parameters)
 	var body any
 	if p.err == nil {
-		body = page.answer(p)
+		body = page.answer(r.Context(), p)
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	switch {
 	case p.err != nil:
 		http.Error(w, p.err.Error(), http.StatusBadRequest)
+	case p.unavailable != nil:
+		http.Error(w, p.unavailable.Error(), http.StatusServiceUnavailable)
 	case p.notFound != "":
 		http.Error(w, p.notFound, http.StatusNotFound)
 	default:
@@ -89,32 +95,59 @@ func (a figuresAPI) state() operator.State {
 	return s
 }
 
-func (a figuresAPI) rates(p *parameters) any {
+// sums returns the sums of several replicas if the parameter asks for them and there are several; else nil.
+func (a figuresAPI) sums(p *parameters) *operator.SumFigures {
+	if p.oneOf("replicas", "this", "all") == "all" {
+		return a.sum
+	}
+	return nil
+}
+
+func (a figuresAPI) rates(ctx context.Context, p *parameters) any {
 	q := operator.RatesQuery{
 		Search: p.text("search"), Order: p.oneOf("order", operator.OrderBusiest, operator.OrderTree),
 		Offset: p.number("offset", 0, 0, 1<<31-1), Limit: p.limit(defaultRules),
 	}
+	sums := a.sums(p)
 	if p.err != nil {
 		return nil
 	}
-	return a.ratesOf(q)
+	if sums == nil {
+		return a.ratesOf(nil, q)
+	}
+	sum, err := sums.Sum(ctx)
+	p.unavailable = err
+	return a.ratesOf(sum, q)
 }
 
-func (a figuresAPI) ratesOf(q operator.RatesQuery) operator.Rates {
-	r := a.figures.Rates(q)
+// ratesOf returns the rates of this replica, or those of sum if it is not nil, with lists that are never null in JSON.
+func (a figuresAPI) ratesOf(sum *operator.Sum, q operator.RatesQuery) operator.Rates {
+	var r operator.Rates
+	if sum != nil {
+		r = a.figures.RatesAmong(sum.Rates, q)
+	} else {
+		r = a.figures.Rates(q)
+	}
 	r.Domains, r.Rules, r.Unmatched = listOf(r.Domains), listOf(r.Rules), listOf(r.Unmatched)
 	return r
 }
 
-func (a figuresAPI) history(p *parameters) any {
+func (a figuresAPI) history(ctx context.Context, p *parameters) any {
 	domain, rule := p.text("domain"), p.text("rule")
 	if domain == "" && rule != "" {
 		p.err = fmt.Errorf("rule %q without its domain: add domain=", rule)
 	}
+	sums := a.sums(p)
 	if p.err != nil {
 		return nil
 	}
-	h, ok := a.figures.History(domain, rule)
+	var h operator.History
+	var ok bool
+	if sums != nil {
+		h, ok, p.unavailable = sums.History(ctx, domain, rule)
+	} else {
+		h, ok = a.figures.History(domain, rule)
+	}
 	if !ok {
 		p.notFound = fmt.Sprintf("there is no history of domain %q, rule %q; /api/rates lists domains and rules",
 			domain, rule)
@@ -125,7 +158,7 @@ func (a figuresAPI) history(p *parameters) any {
 	return h
 }
 
-func (a figuresAPI) top(p *parameters) any {
+func (a figuresAPI) top(ctx context.Context, p *parameters) any {
 	q := operator.TopQuery{
 		Kind:   p.oneOf("kind", operator.TopHot, operator.TopDenied),
 		Window: p.oneOf("window", operator.WindowMinute, operator.WindowHour),
@@ -136,13 +169,19 @@ func (a figuresAPI) top(p *parameters) any {
 	if q.Domain == "" && q.Rule != "" && p.err == nil {
 		p.err = fmt.Errorf("rule %q without its domain: add domain=", q.Rule)
 	}
+	sums := a.sums(p)
 	if p.err != nil {
 		return nil
 	}
-	return listOf(a.figures.Top(q))
+	if sums == nil {
+		return listOf(a.figures.Top(q))
+	}
+	list, err := sums.Top(ctx, q)
+	p.unavailable = err
+	return listOf(list)
 }
 
-func (a figuresAPI) denials(p *parameters) any {
+func (a figuresAPI) denials(_ context.Context, p *parameters) any {
 	after, limit := p.id("after"), p.limit(defaultDenials)
 	if p.err != nil {
 		return nil
@@ -163,6 +202,8 @@ type parameters struct {
 	values   url.Values
 	err      error
 	notFound string // says what the parameters name that is not there.
+	// unavailable says why the answer is not known now.
+	unavailable error
 }
 
 // parseParameters parses a query that may have each of names once.

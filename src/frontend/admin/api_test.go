@@ -144,6 +144,10 @@ func (f *fakeFigures) source() *operator.Figures {
 	return &operator.Figures{
 		State: f.State, Rates: f.Rates, History: f.History, Top: f.Top, Denials: f.Denials, NextDenial: f.NextDenial,
 		Quotas: f.Quotas, Candidate: f.Candidate,
+		RatesAmong: func(sum operator.Rates, _ operator.RatesQuery) operator.Rates {
+			sum.MatchingRules = len(sum.Rules)
+			return sum
+		},
 	}
 }
 
@@ -211,7 +215,7 @@ func TestAPI(t *testing.T) {
 		{"/api/rates?limit=1001", 400, `limit="1001" is not allowed; it is a whole number from 1 to 1000`},
 		{"/api/rates?offset=-1", 400, `offset="-1" is not allowed; it is a whole number from 0 to 2147483647`},
 		{"/api/rates?limit=1&limit=2", 400, `parameter limit is given 2 times; give it once`},
-		{"/api/rates?serach=x", 400, `unknown parameter "serach"; this page takes search, order, offset, limit`},
+		{"/api/rates?serach=x", 400, `unknown parameter "serach"; this page takes search, order, offset, limit, replicas`},
 		{"/api/rates?search=%zz", 400, `the query "search=%zz" is not valid: invalid URL escape "%zz"`},
 		{"/api/history", 200, history},
 		{"/api/history?domain=d", 200, history},

@@ -19,12 +19,13 @@ type operatorPort struct {
 	figures *fakeFigures
 	address string
 	token   string
+	sum     *operator.SumFigures // nil without peers
 	server  *http.Server
 }
 
-func newOperatorPort(t *testing.T) *operatorPort { return newOperatorPortWithToken(t, "") }
+func newOperatorPort(t *testing.T) *operatorPort { return newOperatorPortWith(t, "", nil) }
 
-func newOperatorPortWithToken(t *testing.T, token string) *operatorPort {
+func newOperatorPortWith(t *testing.T, token string, sum *operator.SumFigures) *operatorPort {
 	now := time.Now()
 	f := newFakeFigures()
 	f.state = operator.State{
@@ -62,7 +63,7 @@ func newOperatorPortWithToken(t *testing.T, token string) *operatorPort {
 				PerSecond: operator.PerSecond{},
 			})
 	}
-	p := &operatorPort{t: t, figures: f, address: "127.0.0.1:0", token: token}
+	p := &operatorPort{t: t, figures: f, address: "127.0.0.1:0", token: token, sum: sum}
 	p.start()
 	t.Cleanup(p.stop)
 	return p
@@ -79,7 +80,7 @@ func (p *operatorPort) start() {
 	rulesOfNone.UseRules(new(rules.Set))
 	pages := DebugPages{
 		SortedFigures: func(func(string, int64) bool) {}, Components: func() []operator.Component { return nil },
-		Figures: p.figures.source(),
+		Figures: p.figures.source(), SumFigures: p.sum,
 		Limiter: rulesOfNone,
 	}
 	p.server = &http.Server{

@@ -28,7 +28,7 @@ func TestPageInBrowser(t *testing.T) {
 		"looks": testPageLooks, "restart": testPageSurvivesRestart, "keyboard": testPageKeyboard,
 		"descriptors": testPageDescriptors, "outage": testPageInOutage, "denials first": testPageDeniedFirst,
 		"token": testPageWithToken, "candidate": testPageOfCandidate, "quotas": testPageOfQuotas,
-		"unmatched": testPageOfUnmatched,
+		"unmatched": testPageOfUnmatched, "replicas": testPageOfReplicas,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -141,7 +141,7 @@ func testPageOfUnmatched(t *testing.T, chromium *browser.Browser) {
 
 // The page works with a token that the browser got with its address, and says why it is not connected.
 func testPageWithToken(t *testing.T, chromium *browser.Browser) {
-	port := newOperatorPortWithToken(t, "secret")
+	port := newOperatorPortWith(t, "secret", nil)
 	for range maxListeners {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, port.url()+"api/events", nil)
 		if err != nil {

@@ -37,6 +37,10 @@ type Update struct {
 	Top       TopSubjects         `json:"top"`
 	Quotas    *operator.Quotas    `json:"quotas,omitempty"`    // nil if no proxy has quotas.
 	Candidate *operator.Candidate `json:"candidate,omitempty"` // nil if no directory is set for candidate rules.
+	// HasPeers tells that there are sums of several replicas. Replicas has these if rates, subjects and quotas are sums;
+	// State and Candidate are always those of this replica.
+	HasPeers bool               `json:"has_peers,omitempty"`
+	Replicas []operator.Replica `json:"replicas,omitempty"`
 }
 
 // TopSubjects are subjects of the last minute.
@@ -55,6 +59,8 @@ type eventStream struct {
 	listeners  []*listener // the oldest first.
 	update     []byte      // the newest event "update".
 	computedAt time.Time
+	sumUpdate  []byte // the event "update" of sum.
+	sum        *operator.Sum
 }
 
 // listener is a connection to /api/events.
@@ -91,6 +97,12 @@ func (s *eventStream) leave(l *listener) {
 
 // ServeHTTP sends events until the client has gone, does not read, or must make room, or the server stops.
 func (s *eventStream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p := parseParameters(r.URL.RawQuery, []string{"replicas"})
+	sums := s.api.sums(p)
+	if p.err != nil {
+		http.Error(w, p.err.Error(), http.StatusBadRequest)
+		return
+	}
 	l := s.join()
 	if l == nil {
 		w.Header().Set("Retry-After", "5")
@@ -115,7 +127,51 @@ func (s *eventStream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return controller.Flush()
 	}
+	if sums != nil {
+		s.sendSums(r, l, sums, send)
+		return
+	}
 	s.sendEvents(r, l, send)
+}
+
+// sendSums does what sendEvents does, with the sums of several replicas. Denials come with the updates.
+func (s *eventStream) sendSums(r *http.Request, l *listener, sums *operator.SumFigures, send func([]byte) error) {
+	ticker := time.NewTicker(updateInterval)
+	defer ticker.Stop()
+	var lastID, nextOfOthers uint64 // lastID is that of this replica, nextOfOthers a number as in operator.Sum.
+	for {
+		sum, err := sums.Sum(r.Context())
+		if err != nil { // Too many questions wait, or the client has gone. A client that is there connects again.
+			return
+		}
+		var own, others []byte
+		own, lastID = s.denialsAfter(lastID)
+		for i, d := range sum.Denials {
+			if n := sum.FirstDenial + uint64(i); n >= nextOfOthers {
+				others, nextOfOthers = append(others, event("denial", d)...), n+1
+			}
+		}
+		if send(slices.Concat(s.updateOf(sum), own, others)) != nil {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-l.evicted:
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// updateOf returns the event "update" of sum. Listeners share it.
+func (s *eventStream) updateOf(sum *operator.Sum) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sum != sum {
+		s.sum, s.sumUpdate = sum, s.computeUpdate(sum)
+	}
+	return s.sumUpdate
 }
 
 // sendEvents calls send with each event until send fails, the request ends, or the listener must make room.
@@ -156,21 +212,32 @@ func (s *eventStream) currentUpdate() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := time.Now(); s.update == nil || now.Sub(s.computedAt) >= updateInterval*9/10 {
-		s.update, s.computedAt = s.computeUpdate(), now
+		s.update, s.computedAt = s.computeUpdate(nil), now
 	}
 	return s.update
 }
 
-func (s *eventStream) computeUpdate() []byte {
-	topOf := func(kind string) []operator.Subject {
-		return listOf(s.api.figures.Top(operator.TopQuery{Kind: kind, Window: operator.WindowMinute, Limit: updateSubjects}))
-	}
+// computeUpdate returns the event "update" of this replica, or that of sum if it is not nil.
+func (s *eventStream) computeUpdate(sum *operator.Sum) []byte {
 	u := Update{
-		State: s.api.state(),
-		Rates: s.api.ratesOf(operator.RatesQuery{Limit: updateRules}),
-		Top:   TopSubjects{topOf(operator.TopHot), topOf(operator.TopDenied)},
-
-		Quotas: s.api.updateQuotas(),
+		State:    s.api.state(),
+		Rates:    s.api.ratesOf(sum, operator.RatesQuery{Limit: updateRules}),
+		HasPeers: s.api.sum != nil,
+	}
+	if sum != nil {
+		u.Top = TopSubjects{listOf(sum.Hot), listOf(sum.Denied)}
+		u.Replicas, u.State.Unmatched = sum.Replicas, u.Rates.Unmatched
+		if sum.Quotas != nil {
+			quotas := withLists(*sum.Quotas)
+			u.Quotas = &quotas
+		}
+	} else {
+		topOf := func(kind string) []operator.Subject {
+			return listOf(s.api.figures.Top(operator.TopQuery{
+				Kind: kind, Window: operator.WindowMinute, Limit: updateSubjects,
+			}))
+		}
+		u.Top, u.Quotas = TopSubjects{topOf(operator.TopHot), topOf(operator.TopDenied)}, s.api.updateQuotas()
 	}
 	if c, ok := s.api.candidate(updateSubjects); ok {
 		u.Candidate = &c

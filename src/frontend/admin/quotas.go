@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"context"
 	"fmt"
+	"slices"
 
 	"ratelimit/src/operator"
 	"ratelimit/src/operator/callertext"
@@ -16,7 +18,7 @@ const (
 	updateBucketProxies = 10
 )
 
-func (a figuresAPI) quotas(p *parameters) any {
+func (a figuresAPI) quotas(_ context.Context, p *parameters) any {
 	q := operator.QuotaQuery{
 		Domain: p.text("domain"), Buckets: p.limit(defaultBuckets),
 		Proxies: p.number("proxies", defaultProxies, 0, maxListed),
@@ -45,10 +47,14 @@ func (a figuresAPI) quotas(p *parameters) any {
 	return quotas
 }
 
-// quotasOf returns the quotas with lists that are never null in JSON.
+// quotasOf returns the quotas of this replica.
 func (a figuresAPI) quotasOf(q operator.QuotaQuery) operator.Quotas {
-	quotas := a.figures.Quotas(q)
-	quotas.Buckets = listOf(quotas.Buckets)
+	return withLists(a.figures.Quotas(q))
+}
+
+// withLists returns quotas with lists that are never null in JSON.
+func withLists(quotas operator.Quotas) operator.Quotas {
+	quotas.Buckets = listOf(slices.Clone(quotas.Buckets))
 	for i := range quotas.Buckets {
 		b := &quotas.Buckets[i]
 		b.Limits, b.Proxies = listOf(b.Limits), listOf(b.Proxies)

@@ -28,10 +28,12 @@ type Part struct {
 // Sum adds up what parts tell, with at most limit subjects of each kind. A process that several addresses reach counts
 // once: Sum sets Err of the later parts.
 func Sum(parts []Part, limit int) *operator.Sum {
+	sameAs := make([]string, len(parts))
 	for i := range parts {
 		isSame := func(p Part) bool { return p.Err == nil && p.State.StartedAt.Equal(parts[i].State.StartedAt) }
 		if at := slices.IndexFunc(parts[:i], isSame); at >= 0 && parts[i].Err == nil {
-			parts[i].Err = fmt.Errorf("%s: this is the replica at %s", parts[i].Address, parts[at].Address)
+			sameAs[i] = parts[at].Address
+			parts[i].Err = fmt.Errorf("%s: this is the replica at %s", parts[i].Address, sameAs[i])
 		}
 	}
 	n := len(parts)
@@ -50,7 +52,7 @@ func Sum(parts []Part, limit int) *operator.Sum {
 		Rates: Rates(rates), Hot: Subjects(hot, limit), Denied: Subjects(denied, limit), Quotas: Quotas(quotas),
 	}
 	for i, p := range parts {
-		r := operator.Replica{Address: p.Address, IsThis: p.IsThis}
+		r := operator.Replica{Address: p.Address, IsThis: p.IsThis, SameAs: sameAs[i]}
 		if p.Err != nil {
 			r.Error = p.Err.Error()
 		} else {

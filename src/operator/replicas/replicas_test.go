@@ -101,11 +101,11 @@ func TestSum(t *testing.T) {
 	s := Sum([]Part{this, dead, part("twin", 1, 30), part("other", 2, 10)}, 5)
 	var got []string
 	for _, r := range s.Replicas {
-		got = append(got, fmt.Sprintf("%s %t %q %v %t", r.Address, r.IsThis, r.Error, r.Share, r.State != nil))
+		got = append(got, fmt.Sprintf("%s %t %q %v %t%s", r.Address, r.IsThis, r.Error, r.Share, r.State != nil, r.SameAs))
 	}
 	if want := []string{
 		`this true "" 0.75 true`, `dead false "dead: refused" 0 false`,
-		`twin false "twin: this is the replica at this" 0 false`, `other false "" 0.25 true`,
+		`twin false "twin: this is the replica at this" 0 falsethis`, `other false "" 0.25 true`,
 	}; !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}

@@ -1,6 +1,6 @@
 // How the candidate rules would answer.
 
-import { byID, element, formatCount, formatTime, isSet, ruleName, setText, updateRows } from "./dom.js";
+import { byID, element, formatCount, formatTime, isSet, ruleName, setText, updateRows, view } from "./dom.js";
 
 const resultNames = { would_deny: "would deny", would_admit: "would admit", would_be_error: "would be error" };
 
@@ -60,9 +60,10 @@ export function createCandidate(onExplain) {
     update(candidate) {
       byID("candidate").hidden = byID("candidate-link").hidden = !candidate;
       if (!candidate) return;
-      setText(byID("candidate-state"), isSet(candidate.loaded_at)
+      const loaded = isSet(candidate.loaded_at)
         ? `${formatCount(candidate.rules)} ${candidate.rules === 1 ? "rule" : "rules"}, loaded ${formatTime(candidate.loaded_at)}, ${candidate.hash.slice(0, 12)}`
-        : `none in ${candidate.directory}`);
+        : `none in ${candidate.directory}`;
+      setText(byID("candidate-state"), view.isSum ? `this replica only: ${loaded}` : loaded);
       updateRows(byID("candidate-problems"), notices(candidate), {
         key: ({ text }) => text,
         create: ({ text, kind }) => element("p", { class: `notice ${kind}`, textContent: text }),

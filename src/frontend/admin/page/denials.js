@@ -1,6 +1,6 @@
 // The recent denials.
 
-import { byID, createPager, element, formatCount, formatSeconds, formatTime, ruleName, setText, updateRows } from "./dom.js";
+import { byID, createPager, element, formatCount, formatSeconds, formatTime, ruleName, setText, updateRows, view } from "./dom.js";
 
 const keptDenials = 1000;
 const pageSize = 10;
@@ -10,7 +10,7 @@ const showMilliseconds = 200; // New denials appear together, so that many of th
 export function createDenials(onExplain) {
   let denials = []; // newest first
   let process = "";
-  let lastID = 0;
+  const lastIDs = new Map(); // of each replica; the address of the one that serves the page is ""
   let isShowPending = false;
   let held = null; // the denials that are paged through; null on the first page, which shows new ones as they come
   const filter = byID("denials-filter");
@@ -40,7 +40,7 @@ export function createDenials(onExplain) {
   }
 
   function createRow({ denial }) {
-    const { at, protocol, domain, rule, subject, counter, retry_after_seconds, skipped } = denial;
+    const { at, protocol, domain, rule, subject, counter, retry_after_seconds, skipped, replica } = denial;
     const explain = element("button", { type: "button", class: "small", textContent: "Explain", "aria-label": `Explain ${subject}` });
     explain.addEventListener("click", () => onExplain(domain, subject));
     const wait = retry_after_seconds < 0 ? "never" : formatSeconds(retry_after_seconds);
@@ -49,7 +49,7 @@ export function createDenials(onExplain) {
       element("td", { class: "nowrap" }, time, ...(skipped > 0 ? [element("span", { class: "below muted", textContent: `+${formatCount(skipped)}`, title: `${formatCount(skipped)} earlier denials were not sampled` })] : [])),
       element("th", { scope: "row" },
         element("span", { class: "mono", textContent: subject }),
-        element("span", { class: "below muted", textContent: `${domain}: ${ruleName(domain, rule) || "limit of the request"}` },
+        element("span", { class: "below muted", textContent: `${domain}: ${ruleName(domain, rule) || "limit of the request"}${view.isSum ? `, by ${replica || "this replica"}` : ""}` },
           element("span", { class: "narrow", textContent: `, retry after: ${wait}` }))),
       element("td", { class: "wide mono", textContent: counter }),
       element("td", { class: "wide", textContent: protocol }),
@@ -58,16 +58,28 @@ export function createDenials(onExplain) {
   }
 
   return {
-    // setProcess tells when the process started. A new process counts its denials from 1.
+    // setProcess tells when the process that serves the page started. Another one counts its denials anew.
     setProcess(startedAt) {
-      if (process !== startedAt) lastID = 0;
+      if (process !== startedAt) lastIDs.delete("");
       process = startedAt;
     },
+    // clear forgets all denials.
+    clear() {
+      denials = [];
+      held = null;
+      lastIDs.clear();
+      pager.reset();
+      show();
+    },
     add(denial) {
-      if (denial.id <= lastID) return; // Each connection begins with the newest denials.
-      lastID = denial.id;
-      const { protocol, domain, rule, subject, counter } = denial;
-      denials.unshift({ key: `${process} ${denial.id}`, denial, text: [protocol, domain, rule, subject, counter].join("\n").toLowerCase() });
+      const { id, at, protocol, domain, rule, subject, counter, replica = "" } = denial;
+      if (id <= lastIDs.get(replica)) return; // Each connection begins with the newest denials.
+      lastIDs.set(replica, id);
+      const time = Date.parse(at);
+      const place = denials.findIndex((other) => other.time <= time); // Those of other replicas come late.
+      denials.splice(place < 0 ? denials.length : place, 0, {
+        key: `${replica || process} ${id}`, time, denial, text: [protocol, domain, rule, subject, counter, replica].join("\n").toLowerCase(),
+      });
       denials.length = Math.min(denials.length, keptDenials);
       if (!isShowPending) {
         isShowPending = true;

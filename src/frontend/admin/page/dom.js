@@ -83,6 +83,12 @@ export function createPager(name, card, size, onTurn) {
   };
 }
 
+// view is what the page shows: the sums of "all" replicas, or "this" one. isSum reports that what it shows are sums.
+export const view = {
+  replicas: new URL(location.href).searchParams.get("replicas") === "this" ? "this" : "all",
+  isSum: false,
+};
+
 // isOnScreen reports whether a part of target can be seen.
 export function isOnScreen(target) {
   const { top, bottom } = target.getBoundingClientRect();
@@ -99,9 +105,9 @@ export function pageURL(path, parameters = {}) {
   return url;
 }
 
-// getJSON returns the body of a page. It throws an Error with the text and the status of a failure.
+// getJSON returns the body of a page, of the replicas of view. It throws an Error with the text and the status of a failure.
 export async function getJSON(path, parameters, options) {
-  const response = await fetch(pageURL(path, parameters), options);
+  const response = await fetch(pageURL(path, { ...parameters, replicas: view.replicas }), options);
   if (!response.ok) {
     const error = new Error((await response.text()).trim() || `status ${response.status}`);
     error.status = response.status;
@@ -113,6 +119,22 @@ export async function getJSON(path, parameters, options) {
 // ruleName returns the name of a rule without its domain.
 export function ruleName(domain, rule) {
   return rule.startsWith(domain + ".") ? rule.slice(domain.length + 1) : rule;
+}
+
+// sharesText returns shares in per cent, in the order of the replicas: 65/35/<1. Of many replicas it returns the largest
+// share, with the number of the replica: #12 has 40.
+export function sharesText(shares) {
+  if (!shares) return "";
+  if (shares.length <= shownShares) return shares.map(formatShare).join("/");
+  const largest = Math.max(...shares);
+  return `#${shares.indexOf(largest) + 1} has ${formatShare(largest)}`;
+}
+
+const shownShares = 6;
+
+// formatShare returns a share in per cent: 0, <1, 65.
+export function formatShare(share) {
+  return share > 0 && share < 0.005 ? "<1" : (100 * share).toFixed(0);
 }
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });

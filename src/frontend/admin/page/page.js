@@ -1,7 +1,8 @@
 // The operator's page: connects to the events of the service and passes them to the sections.
 
-import { byID, formatTime, setText } from "./dom.js";
-import { listen } from "./stream.js";
+import { byID, formatTime, setText, view } from "./dom.js";
+import { listen, reconnect } from "./stream.js";
+import { createReplicas } from "./replicas.js";
 import { createState } from "./state.js";
 import { createRates } from "./rates.js";
 import { createRules } from "./rules.js";
@@ -14,6 +15,7 @@ import { createExplain } from "./explain.js";
 const explain = createExplain();
 const state = createState();
 const rates = createRates();
+const replicas = createReplicas(showReplicas);
 const subjects = createSubjects(explain.explainSubject);
 const denials = createDenials(explain.explainSubject);
 const quotas = createQuotas(explain.explainSubject);
@@ -22,11 +24,25 @@ const rules = createRules(select, explain.explainSubject);
 
 byID("scope-all").addEventListener("click", () => select({ domain: "", rule: "" }));
 
+let scope = { domain: "", rule: "" };
+
 // select shows a domain or a rule in the chart and the subjects. Empty names stand for all domains.
-function select(scope) {
+function select(chosen) {
+  scope = chosen;
   rates.select(scope);
   subjects.select(scope);
   rules.select(scope);
+}
+
+// showReplicas shows "all" replicas or "this" one.
+function showReplicas(chosen) {
+  view.replicas = chosen;
+  view.isSum = false;
+  history.replaceState(null, "", chosen === "this" ? "?replicas=this" : location.pathname);
+  denials.clear();
+  select(scope);
+  rules.load();
+  reconnect();
 }
 
 // arrange puts denials and subjects above the rules while something is denied, unless the rules have the keyboard focus.
@@ -53,9 +69,10 @@ listen({
     }
     if (name !== "update") return;
     arrange(data);
-    state.update(data.state, data.rates.requests);
+    replicas.update(data);
+    state.update(data.state, data.rates.requests, data.replicas);
     denials.setProcess(data.state.started_at);
-    rates.update(data.rates, data.state);
+    rates.update(data.rates);
     subjects.update(data.top);
     rules.update();
     quotas.update(data.quotas);

@@ -104,7 +104,7 @@ function showCells(row, texts) {
 
 function totals(total) {
   return [
-    { name: "Proxies", value: formatCount(total.proxies), help: "streams of proxies to this replica" },
+    { name: "Proxies", value: formatCount(total.proxies), help: "streams of proxies" },
     { name: "Buckets", value: formatCount(total.buckets), help: "" },
     { name: "Demand", value: `${formatRate(total.demand_per_second)}/s`, help: "units a second that callers ask for" },
     { name: "Assigned", value: `${formatCount(total.units)} units`, help: "of the newest assignments" },

@@ -1,6 +1,6 @@
 // The table of rules. The service searches and pages, so that 10,000 rules need no more of the browser than 100.
 
-import { byID, createPager, element, formatCount, formatRate, formatTime, getJSON, ruleName, setText, updateRows } from "./dom.js";
+import { byID, createPager, element, formatCount, formatRate, formatTime, getJSON, ruleName, setText, sharesText, updateRows, view } from "./dom.js";
 
 const pageSize = 25;
 const refreshMilliseconds = 2000;
@@ -69,6 +69,7 @@ export function createRules(onSelect, onExplain) {
       update: updateRow,
     });
     table.parentElement.classList.toggle("has-rows", rows.length > 0);
+    table.classList.toggle("sums", view.isSum);
     pager.show(rates.matching_rules, rangeText());
   }
 
@@ -83,9 +84,10 @@ export function createRules(onSelect, onExplain) {
     const name = element("button", { type: "button", class: "link" });
     name.addEventListener("click", () => onSelect({ domain, rule }));
     return element("tr", {},
-      element("th", { scope: "row" }, name),
+      element("th", { scope: "row" }, name, element("span", { class: "below muted narrow" })),
       element("td", { class: "wide" }),
-      ...shownRates.map((rate) => element("td", { class: narrowRates.includes(rate) ? "number" : "number wide" })));
+      ...shownRates.map((rate) => element("td", { class: narrowRates.includes(rate) ? "number" : "number wide" })),
+      element("td", { class: "number wide shares" }));
   }
 
   function createUnmatchedRow({ domain, unmatched: { unknown_domain, descriptor } }) {
@@ -112,6 +114,9 @@ export function createRules(onSelect, onExplain) {
     heading.style.setProperty("--depth", depth);
     setText(heading.firstChild, label);
     setText(limitCell, limit);
+    const shares = sharesText(values?.shares);
+    setText(cells.at(-1), shares);
+    setText(heading.lastChild, shares && `shares ${shares} %`);
     shownRates.forEach((rate, i) => {
       const value = values?.[rate] ?? 0;
       setText(cells[i], values ? formatRate(value) : "");
@@ -122,6 +127,7 @@ export function createRules(onSelect, onExplain) {
 
   load();
   return {
+    load,
     select(chosen) {
       scope = chosen;
       show();

@@ -1,13 +1,17 @@
 // The state of the process, its store and its rules.
 
 import { byID, element, formatCount, formatPercent, formatSeconds, formatTime, isAlarming, isSet, setText, updateRows } from "./dom.js";
+import { reasonOf } from "./replicas.js";
 
 // createState returns the section of the state.
 export function createState() {
   let firstBuild;
   return {
-    update(state, requests) {
-      const [text, kind] = badge(state, requests);
+    // update shows the state of this replica, and what is wrong with it, or with any of replicas if these are known.
+    update(state, requests, replicas) {
+      setText(byID("state-title"), replicas ? "State of this replica" : "State");
+      const all = replicas ?? [{ address: "", requests, state }];
+      const [text, kind] = worstBadge(all);
       const ready = byID("ready");
       setText(ready, text);
       ready.className = `pill ${kind}`;
@@ -23,7 +27,7 @@ export function createState() {
           row.classList.toggle("failed", Boolean(fact.failed));
         },
       });
-      const list = problems(state, requests);
+      const list = problems(all);
       if (build !== firstBuild) list.push(problem("The service has another version now. Reload this page."));
       updateRows(byID("problems"), list, {
         key: ({ key }) => key,
@@ -88,17 +92,43 @@ function badge(state, requests) {
   return [`${upperFirst(outage.store)} does not answer`, isBad ? "bad" : "wait"];
 }
 
+// worstBadge returns the badge of the replica that is worst, with its address if there are several.
+function worstBadge(all) {
+  const kinds = ["good", "wait", "bad"];
+  const badges = all.map(({ address, error, same_as: sameAs, state, requests }) => {
+    if (sameAs) return ["Ready", "good"];
+    if (error) return [`${address} does not answer`, "wait"];
+    const [text, kind] = badge(state, requests);
+    return [kind === "good" || all.length === 1 ? text : `${address}: ${text.charAt(0).toLowerCase()}${text.slice(1)}`, kind];
+  });
+  return badges.reduce((worst, one) => (kinds.indexOf(one[1]) > kinds.indexOf(worst[1]) ? one : worst));
+}
+
 const upperFirst = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 const problem = (text, key = text, kind = "bad") => ({ key, text, kind });
 
-// problems returns a text for each thing that is wrong.
-function problems(state, requests) {
+const mostProblems = 8;
+
+// problems returns a text for each thing that is wrong with a replica, with its address if there are several.
+function problems(all) {
+  const list = all.flatMap(({ address, error, same_as: sameAs, state, requests }) => {
+    if (sameAs) return [];
+    if (error) return [problem(`${address} is not in the sums: ${reasonOf(address, error)}`, address, "wait")];
+    return problemsOf(state, requests).map(({ key, text, kind }) => (address ? problem(`${address}: ${text}`, `${address} ${key}`, kind) : problem(text, key, kind)));
+  });
+  const hashes = new Set(all.map(({ state }) => state?.rules.hash).filter(Boolean));
+  if (hashes.size > 1) list.push(problem("The replicas have different rules, as they do during a change. The table of replicas shows which.", "rules", "wait"));
+  const more = list.length - mostProblems;
+  return more > 1 ? [...list.slice(0, mostProblems), problem(`and ${formatCount(more)} more problems`, "more")] : list;
+}
+
+function problemsOf(state, requests) {
   const outage = outageText(state, requests);
   return [
     ...(outage ? [problem(outage, "outage", badge(state, requests)[1] === "bad" ? "bad" : "wait")] : []),
-    ...state.components.filter(({ why }) => why).map(({ name, why }) => problem(`${name} is not ready: ${why}`)),
-    ...state.rules.problems.map((text) => problem(`The last reload refused this: ${text}`)),
+    ...(state.components ?? []).filter(({ why }) => why).map(({ name, why }) => problem(`${name} is not ready: ${why}`)),
+    ...(state.rules.problems ?? []).map((text) => problem(`The last reload refused this: ${text}`)),
   ];
 }
 

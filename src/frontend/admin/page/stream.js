@@ -1,6 +1,6 @@
 // The connection to /api/events.
 
-import { pageURL } from "./dom.js";
+import { pageURL, view } from "./dom.js";
 
 const retryMilliseconds = 1000;
 const silenceMilliseconds = 5000; // The service sends an update each second.
@@ -20,19 +20,27 @@ function becomesVisible() {
   });
 }
 
+let current = new AbortController(); // of the connection
+
+// reconnect connects again at once, to the replicas of view.
+export function reconnect() {
+  current.abort("reconnect");
+}
+
 // listen calls onEvent(name, data) for each event and connects again when the connection ends. It calls
 // onConnected and onDisconnected(reason) when this changes. A hidden page is not connected, because a
 // browser has few connections for all pages of a server.
 export async function listen({ onEvent, onConnected, onDisconnected }) {
   for (;;) {
     await becomesVisible();
-    const abort = new AbortController();
+    const abort = current = new AbortController();
     const closeIfHidden = () => document.hidden && abort.abort("hidden");
     document.addEventListener("visibilitychange", closeIfHidden);
     try {
       await readEvents(abort, onConnected, onEvent);
       onDisconnected("the service ended the connection");
     } catch (error) {
+      if (abort.signal.reason === "reconnect") continue;
       if (abort.signal.reason !== "hidden") onDisconnected(error.message ?? String(error));
     } finally {
       abort.abort("ended");
@@ -51,7 +59,7 @@ async function readEvents(abort, onConnected, onEvent) {
   };
   expectEvent();
   try {
-    const response = await fetch(pageURL("api/events"), { signal: abort.signal });
+    const response = await fetch(pageURL("api/events", { replicas: view.replicas }), { signal: abort.signal });
     if (!response.ok) throw new Error((await response.text()).trim());
     onConnected();
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

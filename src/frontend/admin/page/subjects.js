@@ -1,6 +1,6 @@
 // The hottest and the most-denied subjects.
 
-import { byID, createPager, element, formatCount, formatRate, getJSON, isOnScreen, ruleName, setText, updateRows } from "./dom.js";
+import { byID, createPager, element, formatCount, formatRate, getJSON, isOnScreen, ruleName, setText, sharesText, updateRows } from "./dom.js";
 
 const refreshMilliseconds = 2000;
 const shownSubjects = 20;
@@ -50,10 +50,12 @@ export function createSubjects(onExplain) {
         return element("tr", {},
           element("th", { scope: "row" },
             element("span", { class: "mono", textContent: subject }),
-            element("span", { class: "below muted", textContent: `${domain}: ${ruleName(domain, rule) || "limit of the request"}` })),
+            element("span", { class: "below muted" })),
           element("td", { class: "number" }), element("td", { class: "number wide" }), element("td", {}, explain));
       },
-      update(row, { hits, per_second }) {
+      update(row, { domain, rule, hits, per_second, shares }) {
+        const name = `${domain}: ${ruleName(domain, rule) || "limit of the request"}`;
+        setText(row.firstChild.lastChild, shares ? `${name}, shares ${sharesText(shares)} %` : name);
         setText(row.children[1], formatCount(hits));
         setText(row.children[2], formatRate(per_second));
       },
