@@ -83,11 +83,13 @@ envoy-example: build ## serve the example rules to an Envoy in front of a mock, 
 	@RATELIMIT_BIN='$(BIN)' exec examples/envoy/run.sh
 
 # What `make test` and `make test-long` run, one command a line. A test that fails runs once more, alone, at the end: testreport then
-# sets RUN and PACKAGES. The allocation tests run without the race detector, which allocates; so does the siege, whose attackers it
-# would slow down. Kubernetes' types are a module of their own, whose cache does not see manifests.
+# sets RUN and PACKAGES. The second command runs without the race detector: tests that count allocations, which it changes, and those in
+# files tagged !race, which also are long computations of one goroutine, where it finds nothing and costs eight times the work. The
+# siege also runs without it, since it would slow attackers down.
+# Kubernetes' types are a module of their own, whose cache does not see manifests.
 define TESTS
 '$(HERE) go test -json -race -timeout 15m -p $(PACKAGES_AT_ONCE) $$RUN $${PACKAGES:-$$(go list $(PKG) | grep -v /integration-test)}' \
-'$(HERE) go test -json -run Allocate $$RUN $${PACKAGES:-$$(grep -rl "^func Test.*Allocate" --include=*_test.go src | xargs -n1 dirname | sort -u | sed s,^,./,)}' \
+'$(HERE) go test -json -run "Allocate|^($$(grep -rl "^//go:build !race" --include=*_test.go src | xargs sed -n "s/^func \(Test[A-Za-z0-9_]*\).*/\1/p" | paste -sd"|"))$$" $$RUN $${PACKAGES:-$$(grep -rlE "^//go:build !race|^func Test.*Allocate" --include=*_test.go src | xargs -n1 dirname | sort -u | sed s,^,./,)}' \
 '$(HERE) go test -C tools -json $$RUN $${PACKAGES:-./...}' \
 '$(HERE) go test -C tools/packager -json $$RUN $${PACKAGES:-./...}' \
 '$(HERE) go test -C $(CONFIG_SERVER) -json -race $$RUN $${PACKAGES:-./...}'

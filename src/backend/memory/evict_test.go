@@ -1,3 +1,5 @@
+//go:build !race
+
 package memory
 
 import (
@@ -67,21 +69,6 @@ func TestAgeStep(t *testing.T) {
 	}
 	if step := idleTimeBucket(1<<32 - 1); step != numIdleTimeBuckets-1 {
 		t.Errorf("the longest is step %d of %d", step, numIdleTimeBuckets)
-	}
-}
-
-// long are limits of all kinds for the length of a test.
-func long(most uint64) []*algorithm.Limit {
-	return []*algorithm.Limit{
-		{Kind: algorithm.FixedWindow, Max: most, Period: 24 * time.Hour, CountBlocked: true},
-		{Kind: algorithm.FixedWindow, Max: most, Period: 24 * time.Hour},
-		{Kind: algorithm.FirstHitWindow, Max: most, Period: 24 * time.Hour},
-		{Kind: algorithm.SlidingWindow, Max: most, Period: 24 * time.Hour},
-		{Kind: algorithm.SlidingWindowCounter, Max: most, Period: 24 * time.Hour},
-		{Kind: algorithm.GCRA, Max: most, Burst: most - 1, Period: 24 * time.Hour},
-		{Kind: algorithm.GCRA, Max: most, Burst: most - 1, Period: 24 * time.Hour, MinInterval: 24 * time.Hour},
-		{Kind: algorithm.GCRA, Max: most, Burst: most - 1, Period: 24 * time.Hour, Hold: time.Hour},
-		{Kind: algorithm.Concurrency, Max: most, Period: 24 * time.Hour, Hold: 24 * time.Hour},
 	}
 }
 

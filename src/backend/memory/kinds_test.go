@@ -1,25 +1,16 @@
+//go:build !race
+
 package memory
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 )
-
-func send(tb testing.TB, s *Store, at time.Time, h backend.Hit) backend.Verdict {
-	tb.Helper()
-	b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1), Now: at}
-	if err := s.Take(tb.Context(), &b); err != nil {
-		tb.Fatal(err)
-	}
-	return b.Verdicts[0]
-}
 
 // Small and large counts, near and far times, with and without an interval: what
 // is in slots and what is in overflows come out as they went in.
@@ -244,50 +235,5 @@ func TestRefusedKeysStay(t *testing.T) {
 				t.Errorf("%v: nothing was evicted", limit.Kind)
 			}
 		}
-	}
-}
-
-// Many callers, kinds and groups at a cap that is far too small: the books
-// balance in the end (see audit).
-func TestCrowd(t *testing.T) {
-	t.Parallel()
-	s := open(t, 2*MinBytes)
-	limits := []*algorithm.Limit{
-		{Kind: algorithm.FixedWindow, Max: 100, Period: time.Second},
-		{Kind: algorithm.FirstHitWindow, Max: 100, Period: time.Second},
-		{Kind: algorithm.SlidingWindow, Max: 1000, Period: time.Second},
-		{Kind: algorithm.SlidingWindow, Max: 10, Period: time.Minute, CountBlocked: true},
-		{Kind: algorithm.SlidingWindowCounter, Max: 1 << 40, Period: time.Second},
-		{Kind: algorithm.GCRA, Max: 100, Period: time.Second, MinInterval: time.Second},
-		{Kind: algorithm.GCRA, Max: 100, Period: time.Minute},
-		{Kind: algorithm.SlidingWindow, Max: 1000, Period: time.Second, Hold: time.Minute},
-		{Kind: algorithm.Concurrency, Max: 100, Period: time.Minute, Hold: time.Minute},
-	}
-	var wg sync.WaitGroup
-	for c := range uint64(8) {
-		wg.Go(func() {
-			rnd := rand.New(rand.NewPCG(c, 1))
-			for i := range 600 {
-				at := epoch.Add(time.Duration(i) * 60 * time.Millisecond)
-				b := backend.Batch{Now: at, Verdicts: make([]backend.Verdict, 1+rnd.IntN(4))}
-				for range b.Verdicts {
-					b.Hits = append(b.Hits, backend.Hit{
-						Key: binary.BigEndian.AppendUint64(nil, rnd.Uint64N(20_000)>>rnd.IntN(15)), Limit: limits[rnd.IntN(len(limits))],
-						Op: algorithm.Op(rnd.IntN(4)), Amount: rnd.Uint64() >> (30 + rnd.IntN(34)), GroupID: uint16(rnd.IntN(2)),
-						Atomic: rnd.IntN(2) == 0,
-					})
-					if h := &b.Hits[len(b.Hits)-1]; h.Limit.Hold > 0 {
-						h.HoldID[0] = byte(rnd.IntN(200))
-					}
-				}
-				if err := s.Take(t.Context(), &b); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if st := s.Stats(); st.EvictedKeys == 0 || st.Bytes > 3*MinBytes {
-		t.Errorf("%+v", st)
 	}
 }

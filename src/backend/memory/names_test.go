@@ -6,10 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -124,93 +122,6 @@ func TestResetPrefixesRefuses(t *testing.T) {
 	if err := s.ResetPrefixes(canceled, prefixes, true, func([][]byte) {}); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
-}
-
-// A counter that expires and comes again has one name. Memory stays flat.
-func TestNamesOfExpiredCounters(t *testing.T) {
-	t.Parallel()
-	s := openWith(t, Config{MaxBytes: 8 << 20, KeepNames: true})
-	var flat int64
-	for i := range 300 {
-		for k := range uint64(500) {
-			hit(s, k, snapshotLimits[int(k)%len(snapshotLimits)], epoch.Add(time.Duration(i)*time.Hour))
-		}
-		if i == 100 {
-			flat = s.Bytes()
-		}
-	}
-	if n := s.Bytes(); n > flat*3/2 {
-		t.Errorf("%d bytes after 300 hours, %d after 100", n, flat)
-	}
-}
-
-// With names the cap holds, and counters in use and refused callers outlast a flood of keys of any length.
-func TestCapHoldsWithNames(t *testing.T) {
-	t.Parallel()
-	for _, keyBytes := range []int{8, 60, 1000} {
-		t.Run(fmt.Sprint(keyBytes), func(t *testing.T) {
-			t.Parallel()
-			const maxBytes = 1 << 20
-			s := openWith(t, Config{MaxBytes: maxBytes, KeepNames: true})
-			key := make([]byte, keyBytes)
-			day := &algorithm.Limit{Max: 1_000_000, Period: 24 * time.Hour, CountBlocked: true}
-			strict := &algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: 24 * time.Hour}
-			at, seconds := epoch, uint64(0)
-			for n := range uint64(20_000) {
-				if n%125 == 0 {
-					at = at.Add(time.Second)
-					seconds++
-					if v := hit(s, 1<<40, day, at); v.After != seconds {
-						t.Fatalf("a counter in use was forgotten: %d, want %d", v.After, seconds)
-					}
-				}
-				if n < 25 {
-					hit(s, 1<<41+n, strict, at)
-					hit(s, 1<<41+n, strict, at)
-				}
-				binary.BigEndian.PutUint64(key[keyBytes-8:], n)
-				send(t, s, at, backend.Hit{Key: key, Limit: day, Amount: 1})
-			}
-			for n := range uint64(25) {
-				if !hit(s, 1<<41+n, strict, at).Over {
-					t.Fatalf("refused caller %d passes", n)
-				}
-			}
-			st := s.Stats()
-			least := maxBytes / int64(slotBytes*2+2*(maxEntryHead+min(keyBytes, maxNameBytes)))
-			if st.Bytes > maxBytes || st.EvictedKeys == 0 || st.Keys < least {
-				t.Errorf("%+v: want at most %d bytes and at least %d counters", st, maxBytes, least)
-			}
-			t.Logf("%+v: %d bytes per counter", st, st.Bytes/st.Keys)
-		})
-	}
-}
-
-// Many callers, kinds, groups, resets and snapshots at a cap that is far too small: the books balance in the end (see
-// audit).
-func TestCrowdWithNames(t *testing.T) {
-	t.Parallel()
-	s := openWith(t, Config{MaxBytes: 4 * MinBytes, KeepNames: true})
-	var wg sync.WaitGroup
-	for c := range uint64(6) {
-		wg.Go(func() {
-			rnd := rand.New(rand.NewPCG(c, 1))
-			for i := range 1000 {
-				b := randomBatch(rnd, epoch.Add(time.Duration(i)*30*time.Millisecond))
-				for k := range b.Hits {
-					b.Hits[k].Key = fmt.Append(nil, "user_", rnd.Uint64N(20_000)>>rnd.IntN(15))
-				}
-				if err := s.Take(t.Context(), b); err != nil {
-					t.Error(err)
-				}
-				if i%500 == 0 {
-					found(t, s, i%1000 == 0, fmt.Sprint("user_", rnd.IntN(10)))
-					snapshotOf(t, s, b.Now)
-				}
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // Names are in snapshots. A store without names can read them, and one with names those of a store without.

@@ -75,37 +75,6 @@ func randomBatch(rnd *rand.Rand, at time.Time) *backend.Batch {
 	return b
 }
 
-// A store that was saved and restored again and again answers all hits as one that was not.
-func TestRestoredStoreAnswersTheSame(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(4) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			rnd, at := rand.New(rand.NewPCG(seed, 1)), epoch
-			original, copied := open(t, 0), open(t, 0)
-			for i := range 6000 {
-				at = at.Add(time.Duration(rnd.Int64N(int64(time.Second))))
-				if i%200 == 199 {
-					copied, _ = restored(t, 0, snapshotOf(t, copied, at), at)
-				}
-				b := randomBatch(rnd, at)
-				want := append([]backend.Verdict(nil), b.Verdicts...)
-				if err := original.Take(t.Context(), &backend.Batch{Now: at, Hits: b.Hits, Verdicts: want}); err != nil {
-					t.Fatal(err)
-				}
-				if err := copied.Take(t.Context(), b); err != nil {
-					t.Fatal(err)
-				}
-				for k := range want {
-					if b.Verdicts[k] != want[k] {
-						t.Fatalf("step %d: %+v of %+v\n got %+v\nwant %+v", i, b.Hits[k], *b.Hits[k].Limit, b.Verdicts[k], want[k])
-					}
-				}
-			}
-		})
-	}
-}
-
 // Another expiry grace, and another number of shards, change no answer.
 func TestSnapshotOfAnotherConfig(t *testing.T) {
 	t.Parallel()
@@ -144,46 +113,6 @@ func TestExpiredCountersAreNotRestored(t *testing.T) {
 	}
 	if st, err := s.WriteSnapshot(io.Discard, epoch.Add(time.Hour)); err != nil || st.Counters != 100 {
 		t.Errorf("%+v, %v: expired counters were written", st, err)
-	}
-}
-
-// A store with little room keeps what it would keep in a flood: callers that are over their limit, and counters in use.
-func TestSnapshotThatIsTooLarge(t *testing.T) {
-	t.Parallel()
-	const refusedCallers = 300
-	s := open(t, 64<<20)
-	limit := &algorithm.Limit{Kind: algorithm.FirstHitWindow, Max: 10, Period: 24 * time.Hour}
-	for k := range uint64(refusedCallers) {
-		for range 11 {
-			hit(s, 1<<40+k, limit, epoch)
-		}
-	}
-	for k := range uint64(100_000) {
-		hit(s, k, limit, epoch.Add(time.Hour))
-	}
-	for k := range uint64(20) { // logs, of half a MB together
-		b := backend.Batch{
-			Hits:     []backend.Hit{{Key: fmt.Append(nil, k), Limit: sliding, Amount: 1}},
-			Verdicts: make([]backend.Verdict, 1),
-		}
-		for i := range 1000 {
-			b.Now = epoch.Add(time.Hour + time.Duration(i)*time.Microsecond)
-			if err := s.Take(t.Context(), &b); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	const maxBytes = 2 << 20
-	at := epoch.Add(time.Hour + time.Second)
-	small, st := restored(t, maxBytes, snapshotOf(t, s, at), at)
-	if n := small.Stats(); st.Evicted == 0 || st.Counters < 5000 || n.Bytes > maxBytes || n.EvictedKeys != st.Evicted ||
-		st.Counters+st.Evicted != 100_320 {
-		t.Errorf("%+v, %+v", st, n)
-	}
-	for k := range uint64(refusedCallers) {
-		if v := hit(small, 1<<40+k, limit, at); !v.Over {
-			t.Fatalf("refused caller %d passes", k)
-		}
 	}
 }
 

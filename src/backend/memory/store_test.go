@@ -136,40 +136,6 @@ func TestSuiteWithGrace(t *testing.T) {
 	})
 }
 
-// However many others came, a clock that steps back finds what it left.
-func TestGrace(t *testing.T) {
-	t.Parallel()
-	s, err := New(Config{ExpiryGrace: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	limits := []*algorithm.Limit{
-		{Kind: algorithm.FixedWindow, Max: 5, Period: time.Second},
-		{Kind: algorithm.FirstHitWindow, Max: 5, Period: time.Second},
-		{Kind: algorithm.SlidingWindow, Max: 5, Period: time.Second},
-		{Kind: algorithm.SlidingWindowCounter, Max: 5, Period: time.Second},
-		{Kind: algorithm.GCRA, Max: 5, Burst: 4, Period: time.Second},
-		{Kind: algorithm.GCRA, Max: 5, Burst: 4, Period: time.Second, MinInterval: time.Nanosecond},
-	}
-	for i, l := range limits {
-		for range 2 {
-			hit(s, uint64(i), l, epoch)
-		}
-	}
-	for k := range uint64(100_000) {
-		hit(s, 1000+k, limits[k%uint64(len(limits))], epoch.Add(59*time.Minute))
-	}
-	for i, l := range limits {
-		want := uint64(2)
-		if l.MinInterval > 0 {
-			want = 1 // the second came too soon
-		}
-		if v := hit(s, uint64(i), l, epoch); v.Before != want {
-			t.Errorf("%v: %+v, want %d", l.Kind, v, want)
-		}
-	}
-}
-
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func hit(s *Store, key uint64, limit *algorithm.Limit, at time.Time) backend.Verdict {
@@ -184,23 +150,6 @@ func hit(s *Store, key uint64, limit *algorithm.Limit, at time.Time) backend.Ver
 		panic(err)
 	}
 	return b.Verdicts[0]
-}
-
-func TestManyKeysKeepTheirCounts(t *testing.T) {
-	t.Parallel()
-	s := open(t, 0)
-	day := &algorithm.Limit{Max: 100, Period: 24 * time.Hour, CountBlocked: true}
-	const keys = 100_000
-	for round := range uint64(3) {
-		for k := range uint64(keys) {
-			if v := hit(s, k, day, epoch); v.After != round+1 {
-				t.Fatalf("key %d has %d in round %d", k, v.After, round)
-			}
-		}
-	}
-	if st := s.Stats(); st.Keys != keys || st.EvictedKeys != 0 {
-		t.Errorf("%+v, want %d keys and none evicted", st, keys)
-	}
 }
 
 // Windows that have ended make room for the next ones: memory stays flat
@@ -220,68 +169,6 @@ func TestExpiredCountersAreReplaced(t *testing.T) {
 	}
 	if st := s.Stats(); st.Bytes > 2*bytes || st.EvictedKeys != 0 {
 		t.Errorf("after 200,000 windows: %+v; after 50,000 it were %d bytes", st, bytes)
-	}
-}
-
-// A table that was large once gets small again.
-func TestTablesShrink(t *testing.T) {
-	t.Parallel()
-	s := open(t, 4<<20)
-	minute := &algorithm.Limit{Max: 1, Period: time.Minute, CountBlocked: true}
-	for k := range uint64(50_000) {
-		hit(s, k, minute, epoch)
-	}
-	large := s.Stats().Bytes
-	for i := range 300 { // a steady few, in ever new windows
-		for k := range uint64(500) {
-			hit(s, k, minute, epoch.Add(time.Duration(10+i)*time.Minute))
-		}
-	}
-	if small := s.Stats().Bytes; small > large/8 {
-		t.Errorf("%d bytes, %d at its largest", small, large)
-	}
-}
-
-func TestCapHolds(t *testing.T) {
-	t.Parallel()
-	const maxBytes = 1 << 20
-	s := open(t, maxBytes)
-	day := &algorithm.Limit{Max: 1_000_000, Period: 24 * time.Hour, CountBlocked: true}
-	const busy = 250
-	at := epoch
-	hits := uint64(0)
-	for k := range uint64(75_000) {
-		if k%125 == 0 { // the busy keys are used again and again
-			at = at.Add(time.Second)
-			hits++
-			for b := range uint64(busy) {
-				if v := hit(s, 1<<40+b, day, at); v.After != hits {
-					t.Fatalf("busy key %d was forgotten: %d, want %d", b, v.After, hits)
-				}
-			}
-		}
-		hit(s, k, day, at)
-	}
-	st := s.Stats()
-	if st.Bytes > maxBytes {
-		t.Errorf("%d bytes, more than the cap", st.Bytes)
-	}
-	if st.EvictedKeys == 0 || st.Keys < maxBytes/slotBytes/2 {
-		t.Errorf("%+v: want evictions, and at least half of the table in use", st)
-	}
-}
-
-func TestAllIdleInTheSameSecond(t *testing.T) {
-	t.Parallel()
-	s := open(t, MinBytes)
-	day := &algorithm.Limit{Max: 1, Period: 24 * time.Hour, CountBlocked: true}
-	for k := range uint64(100_000) {
-		if v := hit(s, k, day, epoch); v.Over {
-			t.Fatalf("key %d met another's counter", k)
-		}
-	}
-	if st := s.Stats(); st.Bytes > MinBytes || st.EvictedKeys < 90_000 {
-		t.Errorf("%+v", st)
 	}
 }
 
@@ -358,4 +245,28 @@ func benchmarkTake(b *testing.B, limit *algorithm.Limit, keys uint64) {
 		}
 	})
 	b.ReportMetric(float64(bytes)/float64(keys), "bytes/key")
+}
+
+func send(tb testing.TB, s *Store, at time.Time, h backend.Hit) backend.Verdict {
+	tb.Helper()
+	b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1), Now: at}
+	if err := s.Take(tb.Context(), &b); err != nil {
+		tb.Fatal(err)
+	}
+	return b.Verdicts[0]
+}
+
+// long are limits of all kinds for the length of a test.
+func long(most uint64) []*algorithm.Limit {
+	return []*algorithm.Limit{
+		{Kind: algorithm.FixedWindow, Max: most, Period: 24 * time.Hour, CountBlocked: true},
+		{Kind: algorithm.FixedWindow, Max: most, Period: 24 * time.Hour},
+		{Kind: algorithm.FirstHitWindow, Max: most, Period: 24 * time.Hour},
+		{Kind: algorithm.SlidingWindow, Max: most, Period: 24 * time.Hour},
+		{Kind: algorithm.SlidingWindowCounter, Max: most, Period: 24 * time.Hour},
+		{Kind: algorithm.GCRA, Max: most, Burst: most - 1, Period: 24 * time.Hour},
+		{Kind: algorithm.GCRA, Max: most, Burst: most - 1, Period: 24 * time.Hour, MinInterval: 24 * time.Hour},
+		{Kind: algorithm.GCRA, Max: most, Burst: most - 1, Period: 24 * time.Hour, Hold: time.Hour},
+		{Kind: algorithm.Concurrency, Max: most, Period: 24 * time.Hour, Hold: 24 * time.Hour},
+	}
 }
