@@ -85,20 +85,20 @@ envoy-example: build ## serve the example rules to an Envoy in front of a mock, 
 # What `make test` and `make test-long` run, one command a line. A test that fails runs once more, alone, at the end: testreport then
 # sets RUN and PACKAGES. The second command runs without the race detector: tests that count allocations, which it changes, and those in
 # files tagged !race, which also are long computations of one goroutine, where it finds nothing and costs eight times the work. The
-# siege also runs without it, since it would slow attackers down.
+# siege also runs without it, since it would slow attackers down. Nothing is vetted here: make lint does, with more checks.
 # Kubernetes' types are a module of their own, whose cache does not see manifests.
 define TESTS
-'$(HERE) go test -json -race -timeout 15m -p $(PACKAGES_AT_ONCE) $$RUN $${PACKAGES:-$$(go list $(PKG) | grep -v /integration-test)}' \
-'$(HERE) go test -json -run "Allocate|^($$(grep -rl "^//go:build !race" --include=*_test.go src | xargs sed -n "s/^func \(Test[A-Za-z0-9_]*\).*/\1/p" | paste -sd"|"))$$" $$RUN $${PACKAGES:-$$(grep -rlE "^//go:build !race|^func Test.*Allocate" --include=*_test.go src | xargs -n1 dirname | sort -u | sed s,^,./,)}' \
+'$(HERE) go test -json -vet=off -race -timeout 15m -p $(PACKAGES_AT_ONCE) $$RUN $${PACKAGES:-$$(go list $(PKG) | grep -v /integration-test)}' \
+'$(HERE) go test -json -vet=off -run "Allocate|^($$(grep -rl "^//go:build !race" --include=*_test.go src | xargs sed -n "s/^func \(Test[A-Za-z0-9_]*\).*/\1/p" | paste -sd"|"))$$" $$RUN $${PACKAGES:-$$(grep -rlE "^//go:build !race|^func Test.*Allocate" --include=*_test.go src | xargs -n1 dirname | sort -u | sed s,^,./,)}' \
 '$(HERE) go test -C tools -json $$RUN $${PACKAGES:-./...}' \
 '$(HERE) go test -C tools/packager -json $$RUN $${PACKAGES:-./...}' \
-'$(HERE) go test -C $(CONFIG_SERVER) -json -race $$RUN $${PACKAGES:-./...}'
+'$(HERE) go test -C $(CONFIG_SERVER) -json -vet=off -race $$RUN $${PACKAGES:-./...}'
 endef
 define LONG_TESTS
-'$(HERE) go test -json -race -timeout 15m -p $(PACKAGES_AT_ONCE) $$RUN $${PACKAGES:-$$(go list ./integration-test/... | grep -Ev "/integration-test(/(chaos|siege|soak))?$$")}' \
-'$(HERE) go test -json -race -timeout 15m -p 2 $$RUN $${PACKAGES:-./integration-test ./integration-test/chaos ./integration-test/soak}' \
-'$(HERE) go test -json -timeout 15m $$RUN $${PACKAGES:-./integration-test/siege}' \
-'$(HERE) go test -C integration-test/kubernetes -json -count=1 $$RUN $${PACKAGES:-./...}'
+'$(HERE) go test -json -vet=off -race -timeout 15m -p $(PACKAGES_AT_ONCE) $$RUN $${PACKAGES:-$$(go list ./integration-test/... | grep -Ev "/integration-test(/(chaos|siege|soak))?$$")}' \
+'$(HERE) go test -json -vet=off -race -timeout 15m -p 2 $$RUN $${PACKAGES:-./integration-test ./integration-test/chaos ./integration-test/soak}' \
+'$(HERE) go test -json -vet=off -timeout 15m $$RUN $${PACKAGES:-./integration-test/siege}' \
+'$(HERE) go test -C integration-test/kubernetes -json -vet=off -count=1 $$RUN $${PACKAGES:-./...}'
 endef
 
 test: testreport ## run the tests of all packages with the race detector, real stores included; a failed one once more; ends with totals
