@@ -17,10 +17,12 @@ var startDir, errStartDir = os.Getwd()
 // BuildService returns the path of the service's program, which it builds into dir as it is shipped. RATELIMIT_BIN
 // names another one.
 func BuildService(dir string) (string, error) {
-	if path := os.Getenv("RATELIMIT_BIN"); filepath.IsAbs(path) {
-		return path, nil
-	} else if path != "" {
-		return filepath.Join(startDir, path), errStartDir
+	if path := os.Getenv("RATELIMIT_BIN"); path != "" {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(startDir, path)
+		}
+		_, err := os.Stat(path) // "go test" notes it, so it takes no cached result for another program
+		return path, errors.Join(err, errStartDir)
 	}
 	return build(filepath.Join(dir, "ratelimit"), "./src/cmd/ratelimit", "-pgo=src/cmd/ratelimit/calls.pgo")
 }
