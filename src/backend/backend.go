@@ -36,6 +36,10 @@ type Verdict struct {
 	// value, FallbackError, means that the store answered or that Err is set.
 	Fallback Fallback
 	// Err says that the store did not answer this hit, so that it is unknown whether the hit
-	// was charged. It wraps ErrOverload if the store works and had too much to do.
+	// was charged. It wraps ErrOverload if the store works and had too much to do, and context.Canceled if the caller
+	// left first.
 	Err error
 }
+
+// CallerLeft reports whether there is no answer because the caller left before the store could give one.
+func (v *Verdict) CallerLeft() bool { return v.Err != nil && errors.Is(v.Err, context.Canceled) }

@@ -59,12 +59,16 @@ type Status struct {
 	// round it up to whole seconds, as Envoy does, other algorithms to whole microseconds.
 	ResetAfter  time.Duration
 	StoreFailed bool // true if the descriptor is undecided, because the store did not answer for a limit.
+	CallerLeft  bool // true if the descriptor is undecided, because the caller left before the store answered.
 	// Fallback is how the first charge without an answer of the store was decided. It is
-	// FallbackError, the zero value, if the store answered or if StoreFailed is set.
+	// FallbackError, the zero value, if the store answered or if the descriptor is undecided.
 	Fallback backend.Fallback
 
 	canaryRules []*rules.Match // those in shadow mode before Match in an ordered list.
 }
+
+// IsUndecided reports whether there is no decision on the descriptor, because the store or the caller failed.
+func (st *Status) IsUndecided() bool { return st.StoreFailed || st.CallerLeft }
 
 // Charge is one limit that applies to a descriptor, and its verdict.
 type Charge struct {
@@ -248,10 +252,18 @@ func (a *Answer) readVerdicts() (err error) {
 		c.Verdict = &verdicts[i]
 		c.Over = c.Verdict.Over && !c.InShadowMode()
 		if err == nil && c.Verdict.Err != nil && !c.IsCanary {
-			err = fmt.Errorf("%w: %w", ErrStoreFailed, c.Verdict.Err)
+			err = undecidedError(c.Verdict)
 		}
 	}
 	return err
+}
+
+// undecidedError returns the error of a request with a verdict that has an Err.
+func undecidedError(v *backend.Verdict) error {
+	if v.CallerLeft() {
+		return fmt.Errorf("%w: %w", ErrCallerLeft, v.Err)
+	}
+	return fmt.Errorf("%w: %w", ErrStoreFailed, v.Err)
 }
 
 // combineStatuses sets the overall answer, which follows from the statuses. Statuses in quota mode
@@ -287,7 +299,10 @@ func (st *Status) summarizeCharges() {
 		if c.IsCanary {
 			continue
 		}
-		st.StoreFailed = st.StoreFailed || v.Err != nil
+		if v.Err != nil {
+			left := v.CallerLeft()
+			st.StoreFailed, st.CallerLeft = st.StoreFailed || !left, st.CallerLeft || left
+		}
 		st.Fallback = cmp.Or(st.Fallback, v.Fallback)
 		switch {
 		case c.Over && (!st.Over || v.RetryAfter > st.RetryAfter):

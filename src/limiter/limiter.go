@@ -69,9 +69,9 @@ func (l *Limiter) ShadowMode() bool { return l.cfg.ShadowMode }
 // Rules returns the rule set in force; nil before the first UseRules.
 func (l *Limiter) Rules() *rules.Set { return l.set.Load() }
 
-// Check decides req and fills a, whose memory it reuses. Its errors wrap ErrInvalidRequest,
-// ErrNoRules or ErrStoreFailed, or are the context's. After an error a is not valid, with one
-// exception: after ErrStoreFailed each Status without StoreFailed is valid.
+// Check decides req and fills a, whose memory it reuses. Its errors wrap ErrInvalidRequest, ErrNoRules, ErrStoreFailed
+// or ErrCallerLeft, or are the context's. After an error a is not valid, with one exception: after ErrStoreFailed each
+// Status that is decided is valid.
 func (l *Limiter) Check(ctx context.Context, req *Request, a *Answer) error {
 	b := a.OwnBatch(req)
 	if err := l.Prepare(ctx, l.Rules(), req, a, b); err != nil {
@@ -122,7 +122,7 @@ func (l *Limiter) Take(ctx context.Context, b *Batch) error {
 }
 
 // Answer sets the decision in a, which follows from the verdicts of the store, and calls the Recorders. It returns the
-// first failure of the store that leaves a descriptor undecided.
+// first failure that leaves a descriptor undecided: ErrStoreFailed or ErrCallerLeft.
 func (l *Limiter) Answer(req *Request, a *Answer) error {
 	err := a.decide(&l.cfg)
 	for _, r := range l.cfg.Recorders {

@@ -448,6 +448,21 @@ func TestStoreTrouble(t *testing.T) {
 	}
 }
 
+// A caller that leaves gets no decision, and the store has not failed.
+func TestCallerLeft(t *testing.T) {
+	s := watch(t)
+	s.err = fmt.Errorf("redis: %w", context.Canceled)
+	l := start(t, limiter.Config{Backend: s})
+	var a limiter.Answer
+	err := l.Check(t.Context(), parse("ip=1"), &a)
+	if !errors.Is(err, limiter.ErrCallerLeft) || errors.Is(err, limiter.ErrStoreFailed) {
+		t.Errorf("got %v", err)
+	}
+	if st := &a.Statuses[0]; !st.CallerLeft || st.StoreFailed || !st.IsUndecided() {
+		t.Errorf("got %+v", st)
+	}
+}
+
 type recorder struct{ n int }
 
 func (r *recorder) Record(*limiter.Request, *limiter.Answer) { r.n++ }

@@ -51,6 +51,8 @@ var (
 	ErrRequestTooLarge = fmt.Errorf("%w: too large", ErrInvalidRequest)
 	ErrNoRules         = errors.New("no rules are loaded yet")
 	ErrStoreFailed     = errors.New("the store did not answer") // for a descriptor.
+	// ErrCallerLeft says that the caller canceled the request before the store answered. That is no failure of the store.
+	ErrCallerLeft = errors.New("the request was canceled")
 
 	errNoDomain      = fmt.Errorf("%w: the domain is empty", ErrInvalidRequest)
 	errNoDescriptors = fmt.Errorf("%w: there are no descriptors", ErrInvalidRequest)

@@ -40,7 +40,7 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 		for j := range st.Charges {
 			c := &st.Charges[j]
 			r.countCharge(&table, req, a, i, c)
-			failed = failed || c.Verdict.Err != nil
+			failed = failed || c.Verdict.Err != nil && !c.Verdict.CallerLeft()
 		}
 	}
 	if failed {
@@ -53,6 +53,8 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 func (r *Registry) recordCallerLimit(st *limiter.Status) {
 	outcome := outcomeWithin
 	switch {
+	case st.CallerLeft && !st.StoreFailed:
+		return
 	case st.StoreFailed:
 		r.requestLimitStats.add(unanswered, 1)
 		r.storeErrors.Add(1)
@@ -113,7 +115,7 @@ func (r *Registry) countCharge(table *RuleTable[ruleStats], req *limiter.Request
 			h = r.clientNames.perValueCounts(c.Rule, req.Descriptors[i].Entries)
 		}
 	}
-	if v := c.Verdict; v.Err != nil || v.Fallback != backend.FallbackError {
+	if v := c.Verdict; !v.CallerLeft() && (v.Err != nil || v.Fallback != backend.FallbackError) {
 		stats.add(unanswered+ruleCounter(v.Fallback), 1)
 	}
 	if c.Rule != nil && c.Rule.HoldIDKey != "" {

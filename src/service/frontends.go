@@ -227,6 +227,8 @@ func (s *Service) errorRecorder() func(error) {
 		case errors.Is(err, limiter.ErrStoreFailed): // The registry counts an error of the store as redis_error.
 			s.log.Debugf("request failed: %v", err)
 			warn(err)
+		case errors.Is(err, limiter.ErrCallerLeft): // Nobody waits for the answer, so nothing failed.
+			s.log.Debugf("request failed: %v", err)
 		default:
 			failures.Add(1)
 			s.log.Debugf("request failed: %v", err)

@@ -34,12 +34,15 @@ func (s *Store) decideUnanswered(ctx context.Context, b *backend.Batch, p *takeS
 			if v.Err == nil {
 				continue
 			}
-			down = down || !errors.Is(v.Err, backend.ErrOverload)
+			left := v.CallerLeft()
+			down = down || !left && !errors.Is(v.Err, backend.ErrOverload)
 			mode := h.Fallback
 			if ended {
 				mode = backend.FallbackError
 			}
-			s.unansweredHits[mode].Add(1)
+			if !left {
+				s.unansweredHits[mode].Add(1)
+			}
 			switch mode {
 			case backend.FallbackAllow, backend.FallbackDeny:
 				*v = uncountedVerdict(h)

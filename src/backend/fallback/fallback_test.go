@@ -237,6 +237,26 @@ func TestCallerLeft(t *testing.T) {
 	}
 }
 
+// leaving is a store whose calls end because their callers leave.
+type leaving struct{}
+
+func (leaving) Take(_ context.Context, b *backend.Batch) error {
+	for i := range b.Verdicts {
+		b.Verdicts[i] = backend.Verdict{Err: fmt.Errorf("redis: %w", context.Canceled)}
+	}
+	return nil
+}
+
+// A caller that leaves before the answer is no failure of the store.
+func TestCanceledHits(t *testing.T) {
+	t.Parallel()
+	s := open(t, leaving{}, 1)
+	send(t, s, 0, backend.Hit{Key: []byte("k"), Limit: fixed(10, time.Minute), Amount: 1})
+	if st := s.Stats(); !st.LastFailure.IsZero() || st.UnansweredHits != [4]uint64{} {
+		t.Errorf("%+v", st)
+	}
+}
+
 func TestNewRefuses(t *testing.T) {
 	for _, cfg := range []Config{{Replicas: -1}, {MaxBytes: memory.MinBytes - 1}} {
 		if _, err := New(inMemory(t), cfg); err == nil {

@@ -132,6 +132,7 @@ var errorClasses = []errorClass{
 	{backend.ErrOverload, codes.ResourceExhausted, http.StatusServiceUnavailable, backend.ErrOverload.Error()},
 	{limiter.ErrNoRules, codes.Unavailable, http.StatusServiceUnavailable, limiter.ErrNoRules.Error()},
 	{limiter.ErrStoreFailed, codes.Unavailable, http.StatusServiceUnavailable, limiter.ErrStoreFailed.Error()},
+	{limiter.ErrCallerLeft, codes.Canceled, http.StatusServiceUnavailable, limiter.ErrCallerLeft.Error()},
 	{context.DeadlineExceeded, codes.DeadlineExceeded, http.StatusServiceUnavailable, internalErrorText},
 	{context.Canceled, codes.Canceled, http.StatusServiceUnavailable, internalErrorText},
 }

@@ -80,7 +80,7 @@ func (s *Sampler) AddMany(now time.Time, n uint64, sample func() Denial) {
 // recordDenied samples the descriptor with the longest wait.
 func (s *Sampler) recordDenied(now time.Time, req *limiter.Request, a *limiter.Answer) {
 	for i := range a.Statuses {
-		if a.Statuses[i].StoreFailed {
+		if a.Statuses[i].IsUndecided() {
 			return // A failed request gets an error instead of a denial.
 		}
 	}

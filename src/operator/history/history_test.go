@@ -389,6 +389,7 @@ func TestRequests(t *testing.T) {
 	record(10, &limiter.Answer{Fallback: backend.FallbackLocal})
 	record(5, &limiter.Answer{Over: true, Fallback: backend.FallbackDeny})
 	record(40, &limiter.Answer{Over: true, Statuses: []limiter.Status{{}, {StoreFailed: true}}})
+	record(7, &limiter.Answer{Statuses: []limiter.Status{{}, {CallerLeft: true}}}) // Nobody got an answer.
 	f.wait(Step)
 	want := RequestsPerSecond{Admitted: 4, Denied: 2.5, Fallback: 1.5, Failed: 4}
 	if got := f.Current().Requests; got != want || got.Total() != 10.5 {

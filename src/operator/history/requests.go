@@ -34,23 +34,30 @@ const (
 // requestCounts counts requests by their result.
 type requestCounts [requestResultCount]atomic.Uint64
 
-// Record implements limiter.Recorder.
-func (h *History) Record(_ *limiter.Request, a *limiter.Answer) { h.requestCounts[resultOf(a)].Add(1) }
+// Record implements limiter.Recorder. It counts no request whose caller left before the store answered.
+func (h *History) Record(_ *limiter.Request, a *limiter.Answer) {
+	if result, hasOne := resultOf(a); hasOne {
+		h.requestCounts[result].Add(1)
+	}
+}
 
-func resultOf(a *limiter.Answer) requestResult {
+// resultOf returns what became of the request of a. hasOne is false if its caller left before there was a result.
+func resultOf(a *limiter.Answer) (result requestResult, hasOne bool) {
+	left := false
 	for i := range a.Statuses {
 		if a.Statuses[i].StoreFailed {
-			return requestFailed
+			return requestFailed, true
 		}
+		left = left || a.Statuses[i].CallerLeft
 	}
-	result := requestAdmitted
+	result = requestAdmitted
 	if a.Over {
 		result = requestDenied
 	}
 	if a.Fallback != backend.FallbackError {
 		result += requestAdmittedWithoutStore
 	}
-	return result
+	return result, !left
 }
 
 // values returns the counts as those of decisions.

@@ -107,7 +107,7 @@ func (r *Recorder) record(list []*recording, req *limiter.Request, a *limiter.An
 // answerOf returns the end of a line with the answer, as `ratelimit simulate` reads it.
 func answerOf(statuses []limiter.Status, over bool) string {
 	for i := range statuses {
-		if statuses[i].StoreFailed {
+		if statuses[i].IsUndecided() {
 			return `,"answer":"ERROR"}` + "\n"
 		}
 	}
