@@ -18,6 +18,8 @@ type Component struct {
 	NotReadyReason string `json:"why,omitempty"`
 	// Note is further information, such as the number of domains.
 	Note string `json:"note,omitempty"`
+	// IsWarning says that Note tells of something to repair, though the component is ready.
+	IsWarning bool `json:"warning,omitempty"`
 }
 
 // State is the state of this process.

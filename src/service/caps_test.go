@@ -43,7 +43,7 @@ func TestConnCapsFitResources(t *testing.T) {
 		{
 			cfg(), process(256, 0, unbounded),
 			connCaps{50, 50, 50, 8},
-			"HTTP_MAX_CONNECTIONS=10000, DIVVY_MAX_CONNECTIONS=10000, GRPC_MAX_CONNECTIONS=20000: the process may open 256 " +
+			"HTTP_MAX_CONNECTIONS=10000, GRPC_MAX_CONNECTIONS=20000: the process may open 256 " +
 				"files (`ulimit -n`), of which 80 are kept for stores, rules and probes, so no port takes more than 50 connections",
 		},
 		{

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"ratelimit/src/frontend/connlimit"
 	"ratelimit/src/frontend/divvy"
 	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/rules"
@@ -54,6 +55,7 @@ func (s *Service) buildDivvy(failed func(error)) error {
 	}
 	p := s.divvy
 	p.server = server
+	s.watchPort(p.Port, func() connlimit.Stats { return server.Stats().Stats })
 	s.servers.onShutdown(server.Shutdown)
 	s.run(func(ctx context.Context) error { return s.divvy.serve(ctx, s.foundation) })
 	if p.Listener != nil {

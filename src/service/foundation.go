@@ -19,6 +19,7 @@ type foundation struct {
 	log      *logging.Loggers
 	counters *metrics.Registry
 	health   *health
+	warnings *warnings
 	// runners are started by Run, each in a goroutine. Servers return after servers.stop, all others when the context
 	// ends.
 	runners            []func(context.Context) error
@@ -40,6 +41,9 @@ func newFoundation(cfg Config) (*foundation, error) {
 		NearRatio: cfg.Settings.NearLimitRatio, MaxSeries: cfg.Settings.StatsMaxSeries,
 		SanitizeDots: cfg.Settings.SanitizeDots,
 	})
+	f.warnings = &warnings{log: log, logStats: cfg.Output.Stats}
+	f.health.warnings = f.warnings.components
+	f.run(f.warnings.run)
 	f.showProcess()
 	return f, nil
 }

@@ -28,6 +28,7 @@ type health struct {
 	onChange   func(healthy bool)                                // called after each update, in order.
 	onReady    func(first logrus.Fields, lateDivvyAddr net.Addr) // called once, when requests are answered.
 	storeState func() store.State
+	warnings   func(now time.Time) []operator.Component // what is wrong beside the parts; does not make them unready.
 
 	updating      sync.Mutex // held by update, so that the last call of onChange has the newest state.
 	mu            sync.Mutex // guards all fields below.
@@ -124,7 +125,7 @@ func (h *health) components(a audience) []operator.Component {
 }
 
 // partStates returns the states of the process, the rules, each store, divvy's port if it is not open, and each of
-// several sources, with remarks that do not count. The caller holds h.mu.
+// several sources, with remarks and warnings that do not count. The caller holds h.mu.
 func (h *health) partStates(a audience) []operator.Component {
 	list := []operator.Component{{Name: "process"}, h.rules.component(a)}
 	if h.isStopping {
@@ -155,7 +156,7 @@ func (h *health) partStates(a audience) []operator.Component {
 			list = append(list, src.component(a, h.rules.healthyBeforeRules))
 		}
 	}
-	return list
+	return append(list, h.warnings(time.Now())...)
 }
 
 // whyUnhealthy returns why this process should receive no traffic, "" if it should. The process comes
@@ -340,7 +341,10 @@ func (h *health) handleProbes(mux *http.ServeMux) *http.ServeMux {
 
 // newHealth returns the state before the first rules and the first answer of a store.
 func newHealth(cfg *settings.Settings) *health {
-	h := &health{onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {}}
+	h := &health{
+		onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {},
+		warnings: func(time.Time) []operator.Component { return nil },
+	}
 	h.rules.healthyBeforeRules, h.rules.needsDomain = cfg.ForceStartWithoutConfig, cfg.HealthyWithAtLeastOne
 	return h
 }

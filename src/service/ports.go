@@ -140,6 +140,7 @@ func (f *foundation) openPorts() (*portSet, error) {
 	for _, p := range p.List {
 		if l, ok := p.Listener.(*connlimit.Listener); ok {
 			f.counters.ShowFigures("port", p.Name, l.Stats)
+			f.watchPort(p, l.Stats)
 		}
 	}
 	return p, f.loadCertificates(p)

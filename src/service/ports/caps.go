@@ -36,10 +36,10 @@ type Process struct {
 	MemoryBytes int64 // GOMEMLIMIT, or math.MaxInt64 without a limit.
 }
 
-// affordableConns returns how many connections fit into r, each with TLS if hasTLS, and which limit is the reason. It
-// reserves files for stores, rules and probes, and half of the memory.
-func (r *Process) affordableConns(hasTLS bool) (room int, why string) {
-	room = math.MaxInt32
+// affordableConns returns how many connections fit into r, each with TLS if hasTLS, which limit is the reason, and what
+// to raise for more. It reserves files for stores, rules and probes, and half of the memory.
+func (r *Process) affordableConns(hasTLS bool) (room int, why, raise string) {
+	room, raise = math.MaxInt32, "`ulimit -n`"
 	if r.OpenFiles > 0 {
 		reserved := r.reservedFiles()
 		room = r.OpenFiles - reserved
@@ -51,17 +51,17 @@ func (r *Process) affordableConns(hasTLS bool) (room int, why string) {
 		each, with = IdleTLSBytes, " with TLS"
 	}
 	if n := r.MemoryBytes / 2 / each; n < int64(room) {
-		room = int(n)
+		room, raise = int(n), "GOMEMLIMIT"
 		why = fmt.Sprintf("GOMEMLIMIT is %d MiB, of which half is for connections, %d KiB for each%s", r.MemoryBytes>>20,
 			each>>10, with)
 	}
-	return room, why
+	return room, why, raise
 }
 
 // LowerConnCaps sets the most connections of operators' ports, and lowers those of the other ports, the largest first,
-// until r has room for all. It returns which settings it lowered, and why; "" if none.
+// until r has room for all. It returns which settings of ports that open at the start it lowered, and why; "" if none.
 func (l List) LowerConnCaps(r Process) (lowered string) {
-	room, why := r.affordableConns(slices.ContainsFunc(l, func(p *Port) bool { return !p.IsForOperators && p.TLS.On }))
+	room, why, raise := r.affordableConns(slices.ContainsFunc(l, func(p *Port) bool { return !p.IsForOperators && p.TLS.On }))
 	operators := min(operatorConns, max(minPortConns, room/32))
 	var used []*Port
 	for _, p := range l {
@@ -74,24 +74,42 @@ func (l List) LowerConnCaps(r Process) (lowered string) {
 		}
 	}
 	slices.SortStableFunc(used, func(a, b *Port) int { return cmp.Compare(a.MaxConns, b.MaxConns) })
-	share := 0
-	var tooHigh []string
+	share, isTooHigh := 0, false
+	var named []string
 	for i, p := range used {
-		if len(tooHigh) == 0 { // After the first port that asks for too much, the share stays the same.
+		if !isTooHigh { // After the first port that asks for too much, the share stays the same.
 			share = max(minPortConns, room/(len(used)-i))
 		}
 		if p.MaxConns > share {
-			tooHigh = append(tooHigh, fmt.Sprintf("%s_MAX_CONNECTIONS=%d", strings.ToUpper(p.Name), p.MaxConns))
-			p.MaxConns = share
+			if p.OpensAtStart {
+				named = append(named, fmt.Sprintf("%s=%d", p.capVariable(), p.MaxConns))
+			}
+			isTooHigh, p.MaxConns, p.capAdvice = true, share, "raise "+raise
 		}
 		room -= p.MaxConns
 	}
-	if len(tooHigh) == 0 {
+	if len(named) == 0 {
 		return ""
 	}
 	return fmt.Sprintf("%s: %s, so no port takes more than %d connections; raise that limit, or lower these settings",
-		strings.Join(tooHigh, ", "), why, share)
+		strings.Join(named, ", "), why, share)
 }
+
+// CapAdvice says how the port can have more connections.
+func (p *Port) CapAdvice() string {
+	advice := p.capAdvice
+	switch {
+	case advice != "":
+	case p.IsForOperators:
+		advice = "see what keeps connections open"
+	default:
+		advice = "raise " + p.capVariable()
+	}
+	return advice + ", or have clients share connections"
+}
+
+// capVariable returns the name of the setting of MaxConns.
+func (p *Port) capVariable() string { return strings.ToUpper(p.Name) + "_MAX_CONNECTIONS" }
 
 // reservedFiles returns how many files are kept from callers, for connections to stores
 // and sinks, rule files, certificates, listeners and Go's own files.

@@ -33,6 +33,7 @@ type Port struct {
 	Socket         string // the path of a unix socket, which replaces addr if it is set.
 	IsForOperators bool   // takes few connections
 	MaxConns       int    // 0 for a port that is never opened
+	capAdvice      string // how to have more connections, if a limit of the process lowered MaxConns; else empty
 	// ConnLimits bounds connections. Nil: the server of the port does so itself.
 	ConnLimits *connlimit.Config
 

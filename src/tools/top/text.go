@@ -83,14 +83,14 @@ func (s *snapshot) requestsLine() string {
 		"a request", rate(r.Total()), rate(r.Admitted), rate(r.Denied), rate(r.Failed))
 }
 
-// problemLines says why the service is not ready, what is wrong with its store unless that is an outage, and what the
-// last reload refused.
+// problemLines says why the service is not ready, its warnings, what is wrong with its store unless that is an outage,
+// and what the last reload refused.
 func (s *snapshot) problemLines() (lines []string) {
 	for _, c := range s.State.Components {
 		switch {
 		case c.NotReadyReason != "":
 			lines = append(lines, output.Printable(fmt.Sprintf("%s: %s", c.Name, c.NotReadyReason)))
-		case c.Note != "" && len(s.State.Outages) == 0 && (c.Name == "counting" || s.isStore(c)):
+		case c.IsWarning, c.Note != "" && len(s.State.Outages) == 0 && (c.Name == "counting" || s.isStore(c)):
 			lines = append(lines, output.Printable(fmt.Sprintf("%s: %s", c.Name, c.Note)))
 		}
 	}

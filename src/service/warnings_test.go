@@ -1,0 +1,144 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"ratelimit/src/service/logging"
+	"ratelimit/testbed/redistest"
+)
+
+// A full port is in the log, once in a minute, with what to do; /readyz and the state for operators say it as well, and
+// the process stays ready.
+func TestFullPortIsTold(t *testing.T) {
+	s := launch(t, oneRule, "GRPC_MAX_CONNECTIONS=2")
+	s.until("ready", s.healthy)
+	for range 6 {
+		s.dial("grpc")
+	}
+	const advice = "raise GRPC_MAX_CONNECTIONS, or have clients share connections"
+	line := s.logged("the grpc port is full with 2 connections: ")
+	s.until("a line", func() bool { return line() && strings.Contains(s.log.String(), advice) })
+	for range 6 {
+		s.dial("grpc")
+	}
+	const note = "full with 2 connections: 10 were closed or refused "
+	s.until("a note with all connections", func() bool {
+		code, body := s.get("http", "/readyz")
+		return code == http.StatusOK && strings.Contains(body, `"name":"grpc port"`) && strings.Contains(body, note)
+	})
+	if _, body := s.get("debug", "/api/state"); !strings.Contains(body, note) || !strings.Contains(body, `"warning":true`) {
+		t.Errorf("the state is %s", body)
+	}
+	if n := strings.Count(s.log.String(), "port is full"); n != 1 {
+		t.Errorf("%d lines", n)
+	}
+}
+
+// A spell ends after ten minutes without an event; the next one counts from the start.
+func TestSpells(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 29, 2, 0, 0, 0, time.UTC)
+	var s spell
+	for _, step := range []struct {
+		after  time.Duration
+		total  uint64
+		growth uint64
+		shown  bool
+		count  uint64
+		times  string
+	}{
+		{0, 0, 0, false, 0, ""},
+		{time.Second, 5, 5, true, 5, "at 2026-11-29T02:00:01Z"},
+		{9 * time.Minute, 6, 1, true, 6, "from 2026-11-29T02:00:01Z to 2026-11-29T02:09:01Z"},
+		{9 * time.Minute, 6, 0, true, 6, "from 2026-11-29T02:00:01Z to 2026-11-29T02:09:01Z"},
+		{time.Minute, 6, 0, false, 6, ""},
+		{time.Hour, 8, 2, true, 2, "at 2026-11-29T03:19:01Z"},
+	} {
+		now = now.Add(step.after)
+		growth := s.add(step.total, now)
+		if growth != step.growth || s.isShown(now) != step.shown || s.count != step.count {
+			t.Errorf("%+v: grew by %d, shown %t, %+v", step, growth, s.isShown(now), s)
+		}
+		if step.shown && s.times() != step.times {
+			t.Errorf("%+v: %s", step, s.times())
+		}
+	}
+}
+
+// Lost lines of the log are a note, since a full disk has no room for a line about them.
+func TestLostLogLinesAreTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		stats := logging.Stats{}
+		w := &warnings{logStats: func() logging.Stats { return stats }}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = w.run(ctx) }() // It returns nil.
+		time.Sleep(2 * warningInterval)
+		if list := w.components(time.Now()); list != nil {
+			t.Errorf("got %+v without a loss", list)
+		}
+		stats.Dropped, stats.Failed = 2590, 6
+		time.Sleep(2 * warningInterval)
+		list := w.components(time.Now())
+		if len(list) != 1 || list[0].Name != "log" || list[0].NotReadyReason != "" || !list[0].IsWarning ||
+			!strings.Contains(list[0].Note, "2596 times at ") {
+			t.Errorf("got %+v", list)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// Calls whose callers leave are no failure of the store: no line of the log, and no outage.
+func TestCallersThatLeaveAreNoOutage(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	s := launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=20s")
+	s.until("ready", s.healthy)
+	server.Pause()
+	defer server.Resume()
+	conn, err := grpc.NewClient(s.address("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	client := pb.NewRateLimitServiceClient(conn)
+	req := &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{{
+		Entries: []*common.RateLimitDescriptor_Entry{{Key: "ip", Value: "1"}},
+	}}}
+	for range 5 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		timer := time.AfterFunc(50*time.Millisecond, func() { cancel(errors.New("it left")) })
+		_, err := client.ShouldRateLimit(ctx, req)
+		timer.Stop()
+		if err == nil {
+			t.Fatal("a paused Redis answered")
+		}
+	}
+	s.until("the calls have ended", func() bool {
+		_, stats := s.get("debug", "/stats")
+		return strings.Contains(stats, "redis_pool.errors.left: 5")
+	})
+	if strings.Contains(s.log.String(), "could not be decided") {
+		t.Error("the log blames the store")
+	}
+	for _, path := range []string{"/readyz", "/api/state"} {
+		if _, body := s.get("debug", path); strings.Contains(body, "degraded") || strings.Contains(body, `"outages"`) {
+			t.Errorf("%s: %s", path, body)
+		}
+	}
+	if _, stats := s.get("debug", "/stats"); !strings.Contains(stats, "should_rate_limit.redis_error: 0") {
+		t.Errorf("the store is counted as failed:\n%s", stats)
+	}
+}
