@@ -208,8 +208,6 @@ func runExplain(s *session, b *batch, args [][]byte) *replyError {
 	switch {
 	case errors.Is(failure, limiter.ErrInvalidRequest), errors.Is(failure, limiter.ErrNoRules):
 		return errorf("%v", failure)
-	case errors.Is(failure, limiter.ErrStoreFailed):
-		return errorf("%v", limiter.ErrStoreFailed)
 	case failure != nil:
 		return s.srv.operationError(failure)
 	}

@@ -23,13 +23,18 @@ type DryRunner interface {
 }
 
 // Request explains req by the rules and counters of l, without a charge. counters says that the store of l has the
-// counters of a service.
+// counters of a service. If the store does not answer, the report has the rules and no counts.
 func Request(ctx context.Context, l DryRunner, req *limiter.Request, counters bool) (*Report, error) {
 	var answer limiter.Answer
-	if err := l.DryRun(ctx, req, &answer); err != nil {
-		return nil, err
+	failure := l.DryRun(ctx, req, &answer)
+	if failure != nil && !errors.Is(failure, limiter.ErrStoreFailed) {
+		return nil, failure
 	}
-	return NewReport(ctx, req, &answer, counters)
+	r, err := NewReport(ctx, req, &answer, counters)
+	if err == nil && failure != nil && r.Decision != nil {
+		r.Decision.Code, r.Decision.Degraded, r.Decision.Failure = CodeError, errorFallback, failure.Error()
+	}
+	return r, err
 }
 
 // NewReport explains req by the limiter's answer to it, and keeps a reference to neither. Without counters the report
@@ -146,6 +151,9 @@ func (x *explainer) descriptor(i int) Descriptor {
 			Code: limiter.CodeName(st.Over), RetryAfterUS: retryMicroseconds(st.Over, st.RetryAfter),
 			ResetAfterUS: limiter.MicrosecondsRoundedUp(st.ResetAfter), Degraded: fallbackName(st.Fallback),
 		}
+		if st.IsUndecided() {
+			d.Status.Code, d.Status.Degraded = CodeError, errorFallback
+		}
 	}
 	switch {
 	case x.answer.Domain == nil:
@@ -261,6 +269,9 @@ func (c *Charge) setAlgorithm(limit *algorithm.Limit) {
 // counterState describes the counter of c.
 func counterState(c *limiter.Charge) *State {
 	v := c.Verdict
+	if v.Err != nil {
+		return &State{Degraded: errorFallback, Reasons: []string{}}
+	}
 	s := &State{
 		Over: v.Over, RetryAfterUS: retryMicroseconds(v.Over, v.RetryAfter), Reasons: operator.OverReasons(c),
 		Cached: v.Cached, Degraded: fallbackName(v.Fallback),

@@ -3,6 +3,7 @@
 package explain
 
 import (
+	"ratelimit/src/backend"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/match"
 )
@@ -18,12 +19,20 @@ type Report struct {
 
 // Decision is the decision on the request.
 type Decision struct {
-	Code         string `json:"code"`
+	Code         string `json:"code"` // OK, OVER_LIMIT or CodeError.
 	RetryAfterUS *int64 `json:"retry_after_us"`
 	Shadowed     bool   `json:"shadowed"`
 	// Degraded is that of the first limit that has one; see State.
 	Degraded string `json:"degraded,omitempty"`
+	// Failure says why the counts are unknown, with CodeError. Else it is empty.
+	Failure string `json:"failure,omitempty"`
 }
+
+// CodeError is the code of a request that gets an error, because the store does not answer.
+const CodeError = "ERROR"
+
+// errorFallback is State.Degraded of a hit that gets an error.
+var errorFallback = backend.FallbackError.String()
 
 // Descriptor explains one descriptor of the request.
 type Descriptor struct {

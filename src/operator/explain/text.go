@@ -75,6 +75,9 @@ func (d Descriptor) LimitsOfRule() (n int) {
 // store did.
 func decisionText(code string, retryAfterUS *int64, degraded string) string {
 	over := code == limiter.CodeName(true)
+	if degraded == errorFallback {
+		return "gets an error"
+	}
 	if over && retryAfterUS != nil && degraded == backend.FallbackDeny.String() {
 		return "is refused" // The wait is unknown without the store.
 	}

@@ -64,7 +64,9 @@ function reportElements(report) {
   const parts = [];
   if (report.now) {
     const denied = report.now.code !== "OK";
-    const text = report.now.shadowed
+    const text = report.now.failure
+      ? `The request would get an error now, and no count is known: ${report.now.failure}.`
+      : report.now.shadowed
       ? "The request is over the limit and would be admitted now: the service is in shadow mode."
       : `The request would be ${denied ? "denied" : "admitted"} now.${denied ? ` ${retryText(report.now)}` : ""}`;
     parts.push(element("p", { class: `verdict ${denied ? "bad" : "good"}`, textContent: text }));
