@@ -72,7 +72,7 @@ type Judge struct {
 	rules       Rules
 	sampleStep  uint64
 	timesBefore ruleTimes // times at adjustedAt
-	adjustedAt  time.Time // the last AdjustSample
+	adjustedAt  time.Time // when the current sampleWindow began. Zero before the first AdjustSample.
 }
 
 // New returns a Judge without rules.

@@ -38,6 +38,10 @@ const (
 // freeCandidateTime is the part of a core that hits of candidate rules may take whatever the live rules do.
 const freeCandidateTime = 0.005
 
+// sampleWindow is how long costs are added up before they make the sample smaller: a burst, such as the requests that
+// waited for a start, costs no counter.
+const sampleWindow = 10 * time.Second
+
 // sampleTarget is the part of the allowed time that a smaller sample may take, so that it seldom shrinks again.
 const sampleTarget = 0.7
 
@@ -125,7 +129,7 @@ func (j *Judge) SampledShare() float64 {
 	return sampledShare(j.sampleStep)
 }
 
-// AdjustSample makes the sample smaller if the candidate rules cost too much since the last call, and learns what other
+// AdjustSample makes the sample smaller if the candidate rules cost too much in a sampleWindow, and learns what other
 // replicas have made of it. Call it about once a second, from one goroutine. It reports whether the sample has changed.
 //
 // If the store does not answer, the sample gets smaller only for this replica, and grows again when the store answers.
@@ -135,12 +139,18 @@ func (j *Judge) AdjustSample(ctx context.Context) (changed bool) {
 	hash, step, judged := j.rules.Hash, j.sampleStep, j.rules.Set != nil
 	times, total := j.times.since(j.timesBefore)
 	elapsed := now.Sub(j.adjustedAt)
-	j.timesBefore, j.adjustedAt = total, now
+	isWhole := elapsed >= sampleWindow
+	if isWhole || !judged {
+		j.timesBefore, j.adjustedAt = total, now
+	}
 	j.mu.Unlock()
 	if !judged {
 		return false
 	}
-	next := min(step+j.cfg.stepsFor(times, elapsed), maxSampleStep)
+	next := step
+	if isWhole {
+		next = min(step+j.cfg.stepsFor(times, elapsed), maxSampleStep)
+	}
 	if stored, ok := j.storeSampleStep(ctx, hash, step, next); ok {
 		next = min(stored, maxSampleStep)
 	}

@@ -150,8 +150,8 @@ func TestSampleOfRequests(t *testing.T) {
 	}
 }
 
-// Replicas that share a store agree on a sample within a second after one of them has made it smaller. Other candidate
-// rules start with all counters, and so do the same ones after a day.
+// Replicas that share a store agree on a sample within a second after one of them has made it smaller. A burst makes
+// none smaller. Other candidate rules start with all counters, and so do the same ones after a day.
 func TestAdjustSample(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestAdjustSample(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for range 2 {
+			for range 11 {
 				time.Sleep(time.Second)
 				for _, l := range replicas {
 					l.AdjustSample(t.Context())
@@ -193,10 +193,11 @@ func TestAdjustSample(t *testing.T) {
 			}
 		}
 		step("no calls", 0, 1)
-		step("few calls", 190, 1) // 1.9 ms of a second
+		step("few calls", 190, 1)   // 1.9 ms of ten seconds
+		step("a burst", 1000, 1)    // 10 ms of ten seconds, though more than is allowed in one
 		// 13 steps: 10 µs of 10.55 are more than half; 3.24 µs and 0.2 for judging are seven tenths of half.
-		step("all calls need a hit", 5000, 0.324)
-		step("a sample needs few", 5000, 0.324)
+		step("all calls need a hit", 20_000, 0.324)
+		step("a sample needs few", 20_000, 0.324)
 		replicas[1].UseRules(load(t, sampleLive))
 		step("a reload", 0, 0.324)
 		store.failing = "|sample"

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -59,6 +60,9 @@ func newCandidate(f *foundation, differences *candidate.Tracker, j *candidate.Ju
 	cfg := f.fileConfig(path, "set RUNTIME_CANDIDATE_SUBDIRECTORY to another directory")
 	cfg.Config = f.reloadConfig(c.onLoad)
 	cfg.AllowMissing = true
+	if _, err := os.Stat(path); err != nil {
+		f.log.Warnf("RUNTIME_CANDIDATE_SUBDIRECTORY: there are no candidate rules until %s exists: %v", c.loaded.Directory, err)
+	}
 	c.watcher = filerules.New(cfg)
 	f.run(c.watcher.Run, differences.Run, c.adjustSample)
 	f.counters.ShowFigures("candidate", "", c.figures)

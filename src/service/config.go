@@ -70,8 +70,12 @@ func serveConfig(environ []string, rules, socket string) (Config, error) {
 		return Config{}, errors.New("--config: CONFIG_TYPE=" + s.ConfigType + " says that rules come from a management " +
 			"server; leave out one of them")
 	}
+	areBeside := rules != "" && env["RUNTIME_ROOT"] == "" // the candidate rules, if there are any
+	if areBeside {
+		s.PutCandidateBeside(rules)
+	}
 	for _, name := range []string{"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"} {
-		isUsed := s.RuntimeCandidate != "" && name != "RUNTIME_SUBDIRECTORY" // The candidate rules are there.
+		isUsed := s.RuntimeCandidate != "" && name != "RUNTIME_SUBDIRECTORY" && !areBeside // The candidate rules are there.
 		if v := env[name]; v != "" && rules != "" && !isUsed {
 			warnings = append(warnings, fmt.Sprintf("%s=%s has no effect: --config says where the rules are; remove one of "+
 				"the two", name, v))

@@ -268,6 +268,15 @@ func (s *Settings) CandidatePath() string {
 	return filepath.Join(s.RuntimeRoot, s.RuntimeCandidate, s.RuntimeAppDirectory)
 }
 
+// PutCandidateBeside makes RuntimeCandidate a directory beside path, the file or directory of the live rules. An
+// absolute one stays.
+func (s *Settings) PutCandidateBeside(path string) {
+	s.RuntimeRoot, s.RuntimeAppDirectory = filepath.Dir(filepath.Clean(path)), ""
+	if filepath.IsAbs(s.RuntimeCandidate) {
+		s.RuntimeRoot = ""
+	}
+}
+
 // Overlap reports whether one of two directories is the other, or is in it.
 func Overlap(a, b string) bool {
 	isIn := func(dir, path string) bool {
