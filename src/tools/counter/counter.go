@@ -54,10 +54,14 @@ func Command() *cobra.Command {
 }
 
 func (opt *options) command() *cobra.Command {
-	cmd := opt.service.NewCommand(help, opt.check,
-		func(ctx context.Context, cmd *cobra.Command, client *debugport.Client) error {
+	cmd := command.New(help, opt.check, func(cmd *cobra.Command, _ []string) error {
+		return opt.service.AskAny(cmd, func(ctx context.Context, client *debugport.Client, others int) error {
+			if err := refuseUnshared(ctx, client, others); err != nil {
+				return err
+			}
 			return (&run{cmd, opt, client}).perform(ctx, opt.change)
 		})
+	})
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -71,8 +75,23 @@ func (opt *options) command() *cobra.Command {
 	f.BoolVar(&opt.yes, "yes", false, "reset the counters of a pattern without a question")
 	f.BoolVar(&opt.literal, "literal", false, "take each argument as one KEY=VALUE: *, commas and quotes mean nothing")
 	f.BoolVar(&opt.asJSON, "json", false, "print one object")
-	opt.service.AddDebugFlags(f)
+	opt.service.AddAnyReplicaFlags(f)
 	return cmd
+}
+
+// refuseUnshared returns an error if there are other replicas and each has counters of its own.
+func refuseUnshared(ctx context.Context, client *debugport.Client, others int) error {
+	if others == 0 {
+		return nil
+	}
+	var state operator.State
+	if err := client.Get(ctx, "/api/state", nil, &state); err != nil {
+		return err
+	}
+	if state.Store == "memory" {
+		return command.InvalidInput(errors.New("each replica has its counters in memory: name one replica with --address"))
+	}
+	return nil
 }
 
 var actions = []string{operator.ActionGet, operator.ActionReset, operator.ActionSet}

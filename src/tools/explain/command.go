@@ -62,7 +62,7 @@ func Command() *cobra.Command {
 	f.StringVar(&opt.bucket, "bucket", "", "a quota bucket of the domain instead of a request, key=value,key=value")
 	f.StringVar(&opt.requestFile, "request", "", "file with the request as JSON, - for stdin")
 	f.BoolVar(&opt.asJSON, "json", false, "print one object")
-	opt.service.AddDebugFlags(f)
+	opt.service.AddAnyReplicaFlags(f)
 	return cmd
 }
 
@@ -140,7 +140,7 @@ func (opt *options) explain(cmd *cobra.Command) (report *explain.Report, err err
 		return explainRequest(cmd.Context(), l, request)
 	}
 	report = new(explain.Report)
-	return report, opt.service.Ask(cmd, func(ctx context.Context, c *debugport.Client) error {
+	return report, opt.service.AskAny(cmd, func(ctx context.Context, c *debugport.Client, _ int) error {
 		switch {
 		case opt.bucket != "":
 			return opt.askForBucket(ctx, c, report)

@@ -115,6 +115,46 @@ func (s *Service) Ask(cmd *cobra.Command, ask func(context.Context, *debugport.C
 	return askUntilSignal(cmd, []*debugport.Client{client}, func(ctx context.Context) error { return ask(ctx, client) })
 }
 
+// AddAnyReplicaFlags adds the flags of commands that ask the debug port of any of several replicas: AskAny.
+func (s *Service) AddAnyReplicaFlags(f *pflag.FlagSet) {
+	s.addDebugFlags(f, "debug port of the service; of several replicas, a,b or dns:///name, the first that answers is asked")
+}
+
+// AskAny calls ask with a client of the first debug port that answers, and a context that ends at a signal. others is how
+// many further replicas the address names. With several, it prints to stderr which one it asks.
+func (s *Service) AskAny(cmd *cobra.Command, ask func(ctx context.Context, c *debugport.Client, others int) error,
+) error {
+	clients, err := s.anyClients(cmd.Context())
+	if err != nil {
+		return command.InvalidInput(err)
+	}
+	others := len(clients) - 1
+	return askUntilSignal(cmd, clients, func(ctx context.Context) error {
+		if others == 0 {
+			return ask(ctx, clients[0], 0)
+		}
+		var failures []error
+		for _, c := range clients {
+			err := c.Get(ctx, "/api/state", nil, new(struct{}))
+			if err == nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s answers, the first of %d replicas\n", c.Address, len(clients))
+				return ask(ctx, c, others)
+			}
+			failures = append(failures, err)
+		}
+		return errors.Join(failures...)
+	})
+}
+
+// anyClients returns a client for each replica that the address names.
+func (s *Service) anyClients(ctx context.Context) ([]*debugport.Client, error) {
+	if strings.Contains(s.address, ",") || strings.HasPrefix(s.address, "dns:///") {
+		return s.newClients(ctx)
+	}
+	client, err := s.newClient()
+	return []*debugport.Client{client}, err
+}
+
 // AskAll calls ask with a client of each debug port, and a context that ends at a signal.
 func (s *Service) AskAll(cmd *cobra.Command, ask func(context.Context, []*debugport.Client) error) error {
 	clients, err := s.newClients(cmd.Context())
