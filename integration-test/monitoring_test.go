@@ -198,6 +198,9 @@ func TestAlerts(t *testing.T) {
 		if a.Annotations["summary"] == "" || a.Annotations["description"] == "" {
 			t.Errorf("%s: it does not say what it means", a.Alert)
 		}
+		if problem := runbookProblem(t, a.Annotations["runbook"]); problem != "" {
+			t.Errorf("%s: runbook %q: %s", a.Alert, a.Annotations["runbook"], problem)
+		}
 		for _, text := range a.Annotations {
 			for _, m := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(text, -1) {
 				if !there.yields(a.Expr, m[1]) {
@@ -217,6 +220,25 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("a test expects %s, which there is not", name)
 		}
 	}
+}
+
+// runbookProblem returns what is wrong with the page and the heading that an alert names; "" if nothing is.
+func runbookProblem(t *testing.T, link string) string {
+	t.Helper()
+	page, heading, hasHeading := strings.Cut(link, "#")
+	switch {
+	case !strings.HasPrefix(page, "docs/"):
+		return "want a page of docs"
+	case !hasHeading:
+		_ = read(t, page) // A missing page fails the test.
+		return ""
+	}
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(read(t, page), -1) {
+		if strings.ToLower(strings.ReplaceAll(m[1], " ", "-")) == heading {
+			return ""
+		}
+	}
+	return "the page has no such heading"
 }
 
 const ruleHead = `# Needs the Prometheus Operator. Written from alerts.yaml by ` + "`make docs`" + `; a test

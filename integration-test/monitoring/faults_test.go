@@ -143,6 +143,19 @@ var faults = []fault{
 		},
 	},
 	{"quota-bursts", []string{"RatelimitQuotaUnfair"}, causeUnfair},
+	{"port-full", []string{"RatelimitPortFull"}, func(t *testing.T, l *lab, job string) func() {
+		s := startService(t, goodRules, "GRPC_MAX_CONNECTIONS=2")
+		l.scrape(t, job, s)
+		return traffic(t, 50*time.Millisecond, func(int) {
+			conn, err := net.Dial("tcp", s.Addrs["grpc"])
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+		})
+	}},
+	{"log-lost", []string{"RatelimitLogLost"}, causeLogLost},
 	{"snapshot", []string{"RatelimitSnapshotFails"}, func(t *testing.T, l *lab, job string) func() {
 		dir := filepath.Join(t.TempDir(), "snapshots")
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -177,6 +190,24 @@ var faults = []fault{
 			}
 		},
 	},
+}
+
+// causeLogLost starts a service whose log is on a full disk. The repair ends it, because it keeps its stderr.
+func causeLogLost(t *testing.T, l *lab, job string) func() {
+	port, err := harness.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := fmt.Sprintf("127.0.0.1:%d", port)
+	s := &service{harness.NewService(t, "USE_PROMETHEUS=true", "PROMETHEUS_ADDR="+addr)}
+	s.write(t, goodRules)
+	s.Log, s.Addrs = "/dev/full", map[string]string{"prometheus": addr}
+	if err := s.Process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	l.scrape(t, job, s)
+	return s.Stop
 }
 
 func causeControlPlaneLost(t *testing.T, l *lab, job string) func() {

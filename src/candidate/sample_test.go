@@ -193,8 +193,8 @@ func TestAdjustSample(t *testing.T) {
 			}
 		}
 		step("no calls", 0, 1)
-		step("few calls", 190, 1)   // 1.9 ms of ten seconds
-		step("a burst", 1000, 1)    // 10 ms of ten seconds, though more than is allowed in one
+		step("few calls", 190, 1) // 1.9 ms of ten seconds
+		step("a burst", 1000, 1)  // 10 ms of ten seconds, though more than is allowed in one
 		// 13 steps: 10 µs of 10.55 are more than half; 3.24 µs and 0.2 for judging are seven tenths of half.
 		step("all calls need a hit", 20_000, 0.324)
 		step("a sample needs few", 20_000, 0.324)

@@ -12,7 +12,9 @@ func TestCallerLimits(t *testing.T) {
 	t.Parallel()
 	r := New(Config{NearRatio: 0.8})
 	req := &limiter.Request{Domain: []byte("cl.throttle"), CallerLimit: new(algorithm.Limit)}
-	for _, st := range []limiter.Status{{}, {}, {Over: true}, {Op: algorithm.Refund}, {StoreFailed: true}, {CallerLeft: true}} {
+	for _, st := range []limiter.Status{
+		{}, {}, {Over: true}, {Op: algorithm.Refund}, {StoreFailed: true}, {CallerLeft: true},
+	} {
 		r.Record(req, &limiter.Answer{Statuses: []limiter.Status{st}})
 	}
 	got := &r.requestLimitStats.counts

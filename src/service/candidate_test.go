@@ -179,3 +179,34 @@ func TestCandidateBesideManagementServers(t *testing.T) {
 		return strings.Join(c.RemovedDomains, " ") == "web" && strings.Join(c.NewDomains, " ") == "other"
 	})
 }
+
+// With --config the candidate rules are beside it, unless RUNTIME_ROOT says where. A missing directory is named.
+func TestCandidateBesideConfig(t *testing.T) {
+	dir := t.TempDir()
+	live := filepath.Join(dir, "live")
+	if err := os.Mkdir(live, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(live, "rules.yaml"), []byte(oneRule), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ config, candidate, root, want string }{
+		{live, "next", "", filepath.Join(dir, "next")},
+		{live + "/", "next", "", filepath.Join(dir, "next")},
+		{filepath.Join(live, "rules.yaml"), "../next", "", filepath.Join(dir, "next")},
+		{live, filepath.Join(dir, "other"), "", filepath.Join(dir, "other")},
+		{live, "next", "/elsewhere", "/elsewhere/next/config"},
+	} {
+		environ := []string{"RUNTIME_CANDIDATE_SUBDIRECTORY=" + tt.candidate}
+		if tt.root != "" {
+			environ = append(environ, "RUNTIME_ROOT="+tt.root)
+		}
+		cfg, err := serveConfig(environ, tt.config, "")
+		if err != nil || cfg.Settings.CandidatePath() != tt.want {
+			t.Errorf("%+v: %v, %s", tt, err, cfg.Settings.CandidatePath())
+		}
+	}
+	s := launch(t, oneRule, "--config="+live, "RUNTIME_ROOT=", "RUNTIME_CANDIDATE_SUBDIRECTORY=next")
+	s.until("the directory is named",
+		s.logged("there are no candidate rules until "+filepath.Join(dir, "next")+" exists"))
+}

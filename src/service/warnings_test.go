@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -104,31 +103,28 @@ func TestLostLogLinesAreTold(t *testing.T) {
 // Calls whose callers leave are no failure of the store: no line of the log, and no outage.
 func TestCallersThatLeaveAreNoOutage(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
-	s := launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=20s")
+	s := launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=20s", "DISABLE_STATS=false", "USE_PROMETHEUS=true",
+		"PROMETHEUS_ADDR=127.0.0.1:0")
 	s.until("ready", s.healthy)
 	server.Pause()
 	defer server.Resume()
-	conn, err := grpc.NewClient(s.address("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	client := pb.NewRateLimitServiceClient(conn)
-	req := &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{{
-		Entries: []*common.RateLimitDescriptor_Entry{{Key: "ip", Value: "1"}},
-	}}}
-	for range 5 {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		timer := time.AfterFunc(50*time.Millisecond, func() { cancel(errors.New("it left")) })
-		_, err := client.ShouldRateLimit(ctx, req)
+	for i := range 5 {
+		leave := s.postAndLeave
+		if i == 0 {
+			leave = s.askAndLeave
+		}
+		ctx, cancel := context.WithCancel(t.Context()) // A deadline that passes is the store's failure.
+		timer := time.AfterFunc(50*time.Millisecond, cancel)
+		err := leave(ctx)
 		timer.Stop()
+		cancel()
 		if err == nil {
 			t.Fatal("a paused Redis answered")
 		}
 	}
 	s.until("the calls have ended", func() bool {
-		_, stats := s.get("debug", "/stats")
-		return strings.Contains(stats, "redis_pool.errors.left: 5")
+		_, metrics := s.get("prometheus", "/metrics")
+		return strings.Contains(metrics, `ratelimit_store_errors_total{cause="left",store="redis_pool"} 5`)
 	})
 	if strings.Contains(s.log.String(), "could not be decided") {
 		t.Error("the log blames the store")
@@ -141,4 +137,33 @@ func TestCallersThatLeaveAreNoOutage(t *testing.T) {
 	if _, stats := s.get("debug", "/stats"); !strings.Contains(stats, "should_rate_limit.redis_error: 0") {
 		t.Errorf("the store is counted as failed:\n%s", stats)
 	}
+}
+
+// askAndLeave asks over gRPC, and closes the connection when ctx ends.
+func (s *service) askAndLeave(ctx context.Context) error {
+	conn, err := grpc.NewClient(s.address("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_, err = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{
+		Domain: "d", Descriptors: []*common.RateLimitDescriptor{{
+			Entries: []*common.RateLimitDescriptor_Entry{{Key: "ip", Value: "1"}},
+		}},
+	})
+	return err
+}
+
+// postAndLeave asks over HTTP, and closes the connection when ctx ends.
+func (s *service) postAndLeave(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.address("http")+"/json", strings.NewReader(
+		`{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"1"}]}]}`))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	return err
 }

@@ -59,9 +59,11 @@ func (r *Process) affordableConns(hasTLS bool) (room int, why, raise string) {
 }
 
 // LowerConnCaps sets the most connections of operators' ports, and lowers those of the other ports, the largest first,
-// until r has room for all. It returns which settings of ports that open at the start it lowered, and why; "" if none.
+// until r has room for all. It returns which settings of ports that open at the start it lowered, and why; "" if it
+// lowered none.
 func (l List) LowerConnCaps(r Process) (lowered string) {
-	room, why, raise := r.affordableConns(slices.ContainsFunc(l, func(p *Port) bool { return !p.IsForOperators && p.TLS.On }))
+	usesTLS := func(p *Port) bool { return !p.IsForOperators && p.TLS.On }
+	room, why, raise := r.affordableConns(slices.ContainsFunc(l, usesTLS))
 	operators := min(operatorConns, max(minPortConns, room/32))
 	var used []*Port
 	for _, p := range l {

@@ -120,8 +120,8 @@ func (s *Service) AddAnyReplicaFlags(f *pflag.FlagSet) {
 	s.addDebugFlags(f, "debug port of the service; of several replicas, a,b or dns:///name, the first that answers is asked")
 }
 
-// AskAny calls ask with a client of the first debug port that answers, and a context that ends at a signal. others is how
-// many further replicas the address names. With several, it prints to stderr which one it asks.
+// AskAny calls ask with a client of the first debug port that answers, and a context that ends at a signal. others is
+// how many further replicas the address names. With several, it prints to stderr which one it asks.
 func (s *Service) AskAny(cmd *cobra.Command, ask func(ctx context.Context, c *debugport.Client, others int) error,
 ) error {
 	clients, err := s.anyClients(cmd.Context())
