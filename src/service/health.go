@@ -28,7 +28,8 @@ type health struct {
 	onChange   func(healthy bool)                                // called after each update, in order.
 	onReady    func(first logrus.Fields, lateDivvyAddr net.Addr) // called once, when requests are answered.
 	storeState func() store.State
-	warnings   func(now time.Time) []operator.Component // what is wrong beside the parts; does not make them unready.
+	// warnings returns what is wrong beside the parts, which stay ready. It may be nil.
+	warnings func(now time.Time) []operator.Component
 
 	updating      sync.Mutex // held by update, so that the last call of onChange has the newest state.
 	mu            sync.Mutex // guards all fields below.
@@ -156,7 +157,10 @@ func (h *health) partStates(a audience) []operator.Component {
 			list = append(list, src.component(a, h.rules.healthyBeforeRules))
 		}
 	}
-	return append(list, h.warnings(time.Now())...)
+	if h.warnings != nil {
+		list = append(list, h.warnings(time.Now())...)
+	}
+	return list
 }
 
 // whyUnhealthy returns why this process should receive no traffic, "" if it should. The process comes
@@ -341,10 +345,7 @@ func (h *health) handleProbes(mux *http.ServeMux) *http.ServeMux {
 
 // newHealth returns the state before the first rules and the first answer of a store.
 func newHealth(cfg *settings.Settings) *health {
-	h := &health{
-		onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {},
-		warnings: func(time.Time) []operator.Component { return nil },
-	}
+	h := &health{onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {}}
 	h.rules.healthyBeforeRules, h.rules.needsDomain = cfg.ForceStartWithoutConfig, cfg.HealthyWithAtLeastOne
 	return h
 }
