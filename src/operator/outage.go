@@ -2,6 +2,7 @@ package operator
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,11 +51,26 @@ func (s *State) OutageText(r *RequestsPerSecond) string {
 		return ""
 	}
 	var parts []string
+	if len(s.Outages) == 0 {
+		parts = []string{"Some calls of the store get no answer"}
+	}
 	for i := range s.Outages {
 		parts = append(parts, s.Outages[i].text(s.Now))
 	}
 	text := strings.Join(append(parts, outageAnswers(r)), "; ")
 	return fmt.Sprintf("%s (on_store_failure: %s)", text, strings.Join(s.OnStoreFailure, ", "))
+}
+
+// alarmingShare is the share of failed requests from which on somebody must look.
+const alarmingShare = 0.01
+
+// IsOutageBad reports whether what OutageText says makes requests fail or be denied, or may do so. The operator's page
+// is red then, and amber if not.
+func (s *State) IsOutageBad(r *RequestsPerSecond) bool {
+	if len(s.Outages) == 0 {
+		return r.Failed > 0 && r.Failed >= alarmingShare*r.Total()
+	}
+	return slices.ContainsFunc(s.OnStoreFailure, func(mode string) bool { return mode == "error" || mode == "deny" })
 }
 
 // outageAnswers says what requests get while a store does not answer.

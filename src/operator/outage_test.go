@@ -48,7 +48,11 @@ func TestOutageText(t *testing.T) {
 			"Redis has not answered since this process started; Redis has not answered since 14:23:07; no requests in the " +
 				"last 10 s",
 		},
-		{nil, RequestsPerSecond{Admitted: 3, Failed: 1}, "25 % of requests get an error"},
+		{
+			nil,
+			RequestsPerSecond{Admitted: 3, Failed: 1},
+			"Some calls of the store get no answer; 25 % of requests get an error",
+		},
 	} {
 		s := State{Now: now, Outages: tt.outages, OnStoreFailure: []string{"error", "local"}}
 		if tt.want != "" {
@@ -56,6 +60,32 @@ func TestOutageText(t *testing.T) {
 		}
 		if got := s.OutageText(&tt.requests); got != tt.want {
 			t.Errorf("got  %s\nwant %s", got, tt.want)
+		}
+	}
+}
+
+// An outage is bad if requests fail or are denied, and without one, if 1 % of requests fail.
+func TestBadOutages(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		isOutage bool
+		modes    []string
+		failed   float64 // of 100 requests
+		want     bool
+	}{
+		{false, []string{"error"}, 0, false},
+		{false, []string{"error"}, 0.5, false},
+		{false, []string{"error"}, 1, true},
+		{true, []string{"local", "allow"}, 0, false},
+		{true, []string{"local", "error"}, 0, true},
+		{true, []string{"deny"}, 0, true},
+	} {
+		s := State{OnStoreFailure: tt.modes}
+		if tt.isOutage {
+			s.Outages = make([]Outage, 1)
+		}
+		if got := s.IsOutageBad(&RequestsPerSecond{Admitted: 100 - tt.failed, Failed: tt.failed}); got != tt.want {
+			t.Errorf("%+v: %t", tt, got)
 		}
 	}
 }

@@ -170,6 +170,57 @@ func runeCells(r rune) int {
 	return 1
 }
 
+// Wrap returns text in at most maxLines lines of maxCells cells, broken at blanks where that is possible. Lines after
+// the first are indented. The last line is shortened if there is more. With 0 cells there is one line.
+func Wrap(text string, maxCells, maxLines int) (lines []string) {
+	const indent = "  "
+	for rest := text; ; {
+		if maxCells <= 2*len(indent) || len(lines) == maxLines-1 || Cells(rest) <= maxCells {
+			if maxCells > 0 {
+				rest = Shorten(rest, maxCells)
+			}
+			return append(lines, rest)
+		}
+		end, cells := 0, 0
+		for i, r := range rest {
+			if cells += runeCells(r); cells > maxCells {
+				end = i
+				break
+			}
+		}
+		if blank := strings.LastIndexByte(rest[:end], ' '); blank > len(indent) {
+			end = blank
+		}
+		lines = append(lines, strings.TrimRight(rest[:end], " "))
+		rest = indent + strings.TrimLeft(rest[end:], " ")
+	}
+}
+
+// DistinctParts returns what distinguishes names: without the words, ended by dots, colons, hyphens or slashes, that
+// all have at their start, for which "…" stands. One name stays as it is.
+func DistinctParts(names []string) []string {
+	if len(names) < 2 {
+		return names
+	}
+	common := names[0]
+	for _, name := range names[1:] {
+		n := 0
+		for n < len(common) && n < len(name) && common[n] == name[n] {
+			n++
+		}
+		common = common[:n]
+	}
+	cut := strings.LastIndexAny(common, ".:-/") + 1
+	if cut < 2 {
+		return names
+	}
+	parts := make([]string, len(names))
+	for i, name := range names {
+		parts[i] = "…" + name[cut:]
+	}
+	return parts
+}
+
 // Shorten returns text, or if it needs more than maxCells cells, its start with "…" in at most maxCells cells.
 func Shorten(text string, maxCells int) string {
 	switch {

@@ -85,3 +85,40 @@ func TestJSONIsPrintable(t *testing.T) {
 		t.Errorf("got %s want %s", b.String(), want)
 	}
 }
+
+func TestWrap(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		text         string
+		cells, lines int
+		want         string
+	}{
+		{"one two three", 0, 3, "one two three"},
+		{"one two three", 13, 3, "one two three"},
+		{"one two three", 9, 3, "one two|  three"},
+		{"one two three four five", 9, 2, "one two|  three …"},
+		{"/a/path/without/blanks: why", 10, 4, "/a/path/wi|  thout/bl|  anks:|  why"},
+		{"日本語 日本語", 8, 3, "日本語|  日本語"},
+		{"one two", 3, 3, "on…"},
+	} {
+		if got := strings.Join(Wrap(tt.text, tt.cells, tt.lines), "|"); got != tt.want {
+			t.Errorf("%+v: got %s", tt, got)
+		}
+	}
+}
+
+func TestDistinctParts(t *testing.T) {
+	t.Parallel()
+	for names, want := range map[string]string{
+		"10.0.3.17:6070":                "10.0.3.17:6070",
+		"10.0.3.17:6070 10.0.4.2:6070":  "…3.17:6070 …4.2:6070",
+		"127.0.0.1:16070 127.0.0.1:167": "…16070 …167",
+		"a:1 b:2":                       "a:1 b:2",
+		"rl-7f-aa:1 rl-7f-ab:1":         "…aa:1 …ab:1",
+		"same.example same.example":     "…example …example",
+	} {
+		if got := strings.Join(DistinctParts(strings.Fields(names)), " "); got != want {
+			t.Errorf("%s: got %s, want %s", names, got, want)
+		}
+	}
+}

@@ -70,8 +70,26 @@ func (s *snapshot) replicaLines(cells int) (lines []string) {
 			lines = append(lines, r.Address+": "+line)
 		}
 	}
+	lines = wrapAll(lines, cells)
 	columns := slices.Concat(output.Columns("REPLICA"), rateColumns, output.Numbers("SHARE %"), output.Columns("STATE"))
-	return append(output.Table(cells, columns, rows), lines...)
+	table := output.Table(cells, columns, rows)
+	for i := range rows {
+		if !strings.HasPrefix(table[i+1], output.Printable(rows[i][0])) { // There is no room for whole addresses.
+			for j, name := range output.DistinctParts(addressesOf(s.Replicas)) {
+				rows[j][0] = name
+			}
+			table = output.Table(cells, columns, rows)
+			break
+		}
+	}
+	return append(table, lines...)
+}
+
+func addressesOf(list []operator.Replica) (addresses []string) {
+	for i := range list {
+		addresses = append(addresses, list[i].Address)
+	}
+	return addresses
 }
 
 // percent returns a share in whole per cents: "0", "<1", "65".

@@ -70,10 +70,25 @@ func (s *snapshot) quotaLines() []string {
 
 // outageLines says in one line that the store does not answer, and what requests get; in none while it answers.
 func (s *snapshot) outageLines() []string {
-	if text := s.State.OutageText(&s.Rates.Requests); text != "" {
-		return []string{output.Printable("OUTAGE: " + text)}
+	text, label := s.State.OutageText(&s.Rates.Requests), "DEGRADED: "
+	switch {
+	case text == "":
+		return nil
+	case s.State.IsOutageBad(&s.Rates.Requests):
+		label = "OUTAGE: "
 	}
-	return nil
+	return []string{output.Printable(label + text)}
+}
+
+// maxWrapped is how many lines of a narrow terminal a problem takes at most.
+const maxWrapped = 3
+
+// wrapAll wraps lines for a terminal of that width; 0: no bound.
+func wrapAll(lines []string, cells int) (wrapped []string) {
+	for _, line := range lines {
+		wrapped = append(wrapped, output.Wrap(line, cells, maxWrapped)...)
+	}
+	return wrapped
 }
 
 // requestsLine has the rates of requests, which those of the tables are not.
@@ -182,11 +197,13 @@ func (s *snapshot) head(cells int) []string {
 		return append(s.replicaLines(cells), s.requestsLine())
 	}
 	first := output.Printable(s.Address + ": " + s.stateText())
-	return slices.Concat([]string{first}, s.outageLines(), s.quotaLines(), s.problemLines(), []string{s.requestsLine()})
+	outage, problems := wrapAll(s.outageLines(), cells), wrapAll(s.problemLines(), cells)
+	return slices.Concat([]string{first}, outage, s.quotaLines(), problems, []string{s.requestsLine()})
 }
 
-// join returns the head and the tables, with empty lines between them. listed is how many rules the tables have.
-func (s *snapshot) join(head []string, listed int, tables ...[]string) (lines []string) {
+// join returns the head and the tables, with empty lines between them. listed is how many rules the tables have, and
+// advice how to see more.
+func (s *snapshot) join(head []string, listed int, advice string, tables ...[]string) (lines []string) {
 	lines = head
 	for _, table := range tables {
 		if len(table) > 0 {
@@ -194,7 +211,7 @@ func (s *snapshot) join(head []string, listed int, tables ...[]string) (lines []
 		}
 	}
 	if more := s.Rates.MatchingRules - listed; more > 0 {
-		lines = append(lines, "", output.Plural(more, "more rule")+"; --limit lists more rules, --domain those of one domain")
+		lines = append(lines, "", output.Plural(more, "more rule")+"; "+advice+", --domain those of one domain")
 	}
 	return lines
 }
@@ -202,11 +219,12 @@ func (s *snapshot) join(head []string, listed int, tables ...[]string) (lines []
 // text returns s as --once prints it. cells is the width of the terminal, 0 for no bound.
 func (s *snapshot) text(cells int) string {
 	domains, unmatched, rules, denied, hot := s.tables(cells)
-	return strings.Join(s.join(s.head(cells), len(s.Rates.Rules), domains, unmatched, rules, denied, hot), "\n") + "\n"
+	lines := s.join(s.head(cells), len(s.Rates.Rules), "--limit lists more rules", domains, unmatched, rules, denied, hot)
+	return strings.Join(lines, "\n") + "\n"
 }
 
-// screen returns the lines of a screen. The rules get what the other tables leave. age is that of s, and problem why
-// there is no newer snapshot, or nil.
+// screen returns the lines of a screen. The rules get what the other tables leave, and at least three rows. age is that
+// of s, and problem why there is no newer snapshot, or nil.
 func (s *snapshot) screen(width, height int, age time.Duration, problem error) []string {
 	head := s.head(width)
 	if problem != nil {
@@ -220,12 +238,43 @@ func (s *snapshot) screen(width, height int, age time.Duration, problem error) [
 	first := func(lines []string, most int) []string { return lines[:min(len(lines), most)] }
 	domains, unmatched = first(domains, 3+height/10), first(unmatched, 2+height/8)
 	denied, hot = first(denied, 2+height/8), first(hot, 2+height/8)
-	const moreLines = 2
-	emptyLines := 4 + min(len(unmatched), 1)
-	room := height - len(head) - len(domains) - len(unmatched) - len(denied) - len(hot) - emptyLines - moreLines
+	room := leaveRoom(height-len(head), min(len(rules), leastRuleLines), &domains, &unmatched, &denied, &hot)
 	rules = first(rules, max(1, room))
-	lines := s.join(head, min(len(s.Rates.Rules), len(rules)-1), domains, unmatched, rules, denied, hot)
+	lines := s.join(head, min(len(s.Rates.Rules), len(rules)-1), "a taller terminal shows more", domains, unmatched, rules,
+		denied, hot)
 	return lines[:min(len(lines), height)]
+}
+
+// leastRuleLines is how many lines of the table of rules, titles included, go before further lines of other tables.
+const leastRuleLines = 4
+
+// leaveRoom shortens tables, the longest first, and then leaves out the last ones, until rules have least lines in a
+// screen of that height. It returns how many lines the rules have.
+func leaveRoom(height, least int, tables ...*[]string) (room int) {
+	const moreLines, titleAndRow = 2, 2
+	for {
+		room = height - moreLines - 1 // An empty line is above each table.
+		longest, last := tables[0], tables[0]
+		for _, t := range tables {
+			if len(*t) == 0 {
+				continue
+			}
+			room, last = room-len(*t)-1, t
+			if len(*t) > len(*longest) {
+				longest = t
+			}
+		}
+		switch {
+		case room >= least:
+			return room
+		case len(*longest) > titleAndRow:
+			*longest = (*longest)[:len(*longest)-1]
+		case last != tables[0]: // The totals stay.
+			*last = nil
+		default:
+			return room
+		}
+	}
 }
 
 // rate returns decisions per second in a few characters: "0", "<0.1", "3.2", "1204", "1.2M".

@@ -466,10 +466,62 @@ HOTTEST, LAST MINUTE  PER SECOND   HITS  RULE
 login=alex                   800  48000  accounts.login
 path=/pay,user=eve            10    600  shop.path_/pay
 
-8 more rules; --limit lists more rules, --domain those of one domain`
+8 more rules; a taller terminal shows more, --domain those of one domain`
 	lines := s.screen(80, 23, 12*time.Second, errors.New("a:6070: connection refused"))
 	if got := withoutSequences(frame(lines, 80)); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
+// With traffic without a rule, and in an outage, a small terminal has rules as well. Problems are wrapped, so their
+// ends are seen.
+func TestSmallScreen(t *testing.T) {
+	t.Parallel()
+	for _, size := range [][2]int{{80, 24}, {100, 30}} {
+		s := exampleSnapshot(12)
+		for i := range 9 {
+			s.Rates.Unmatched = append(s.Rates.Unmatched, operator.Unmatched{Domain: "shop", Descriptor: fmt.Sprint("usr=", i)})
+			s.Denied, s.Hot = append(s.Denied, s.Denied[0]), append(s.Hot, s.Hot[0])
+			s.Rates.Domains = append(s.Rates.Domains, operator.DomainRates{Domain: fmt.Sprint("domain", i)})
+		}
+		s.State.Rules.Problems = []string{
+			"/srv/" + strings.Repeat("directory/", 5) + "rules.yaml:12:5: `unit: fortnight` is no unit",
+		}
+		s.State.Outages = []operator.Outage{{Store: "Redis", SilentServers: 1, Servers: 1}}
+		s.State.OnStoreFailure = []string{"local"}
+		lines := s.screen(size[0], size[1], 0, nil)
+		text := strings.Join(lines, "\n")
+		if len(lines) > size[1] || strings.Count(text, "\nshop.r") < 3 {
+			t.Errorf("%v: %d lines, want three rules in\n%s", size, len(lines), text)
+		}
+		for _, want := range []string{
+			"`unit: fortnight` is no unit", "DEGRADED: Redis has not answered", "usr=0",
+			" more rules; a taller terminal shows more, --domain those of one domain",
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%v: no %q in\n%s", size, want, text)
+			}
+		}
+	}
+}
+
+// Where whole addresses have no room, what all replicas share is left out.
+func TestNarrowReplicas(t *testing.T) {
+	t.Parallel()
+	s := exampleSnapshot(3)
+	state := s.State
+	for _, address := range []string{"127.0.0.1:16070", "127.0.0.1:26070"} {
+		s.Replicas = append(s.Replicas, operator.Replica{Address: address, State: &state})
+	}
+	for width, want := range map[int][2]string{
+		100: {"…16070 ", "…26070 "}, 200: {"127.0.0.1:16070 ", "127.0.0.1:26070 "},
+	} {
+		lines := s.replicaLines(width)
+		for i, start := range want {
+			if !strings.HasPrefix(lines[i+1], start) {
+				t.Errorf("%d: %s, want %s", width, lines[i+1], start)
+			}
+		}
 	}
 }
 
@@ -617,7 +669,7 @@ func TestSeveral(t *testing.T) {
 		"ADDRESS-0 1234 12 3.2 <0.1 2.0M 0 51 ready; redis (answering for 1m); 3 rules",
 		"ADDRESS-1 1200 2.0 0 0 0 0 49 ready; redis (not answering for 1m); 3 rules",
 		"ADDRESS-2 - - - - - - - not in the sums: see below",
-		"ADDRESS-1: OUTAGE: 100 % of requests get an error (on_store_failure: error)",
+		"ADDRESS-1: OUTAGE: Some calls of the store get no answer; 100 % of requests get an error (on_store_failure: error)",
 		"ADDRESS-1: redis_pool: no answer",
 		"ADDRESS-2: connection refused",
 		"836 requests/s: 806 admitted, 6.0 denied, 24 failed;",

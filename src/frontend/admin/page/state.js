@@ -141,6 +141,7 @@ function outageText(state, requests) {
     return `${who} ${isPart && count > 1 ? "have" : "has"} not answered since ${isSet(since) ? formatTime(since) : "this process started"}`;
   });
   if (silent.length === 0 && requests.failed === 0) return "";
+  if (silent.length === 0) silent.push("Some calls of the store get no answer");
   return `${upperFirst([...silent, outageAnswers(requests)].join("; "))} (on_store_failure: ${state.on_store_failure.join(", ")})`;
 }
 
