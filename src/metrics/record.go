@@ -115,7 +115,9 @@ func (r *Registry) countCharge(table *RuleTable[ruleStats], req *limiter.Request
 			h = r.clientNames.perValueCounts(c.Rule, req.Descriptors[i].Entries)
 		}
 	}
-	if v := c.Verdict; !v.CallerLeft() && (v.Err != nil || v.Fallback != backend.FallbackError) {
+	// A refund or a settlement that on_store_failure decided is no decision, so it is no part of the decided ones.
+	isFallback := c.Verdict.Fallback != backend.FallbackError && c.Op == algorithm.Charge
+	if v := c.Verdict; isFallback || v.Err != nil && !v.CallerLeft() {
 		stats.add(unanswered+ruleCounter(v.Fallback), 1)
 	}
 	if c.Rule != nil && c.Rule.HoldIDKey != "" {

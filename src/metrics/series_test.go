@@ -367,9 +367,11 @@ func TestUnanswered(t *testing.T) {
 	failed.Statuses[0].Charges[0].Verdict.Err = errors.New("down")
 	requestLimits := degraded(backend.FallbackDeny)
 	requestLimits.Statuses[0].Charges[0].Rule = nil
+	refunded := degraded(backend.FallbackLocal) // It is no decision, so it is no part of the decided ones.
+	refunded.Statuses[0].Charges[0].Op = algorithm.Refund
 	for _, a := range []*limiter.Answer{
 		answer(set, 0, 0, 1), degraded(backend.FallbackLocal),
-		degraded(backend.FallbackLocal), failed, requestLimits,
+		degraded(backend.FallbackLocal), failed, requestLimits, refunded,
 	} {
 		r.Record(ask, a)
 	}

@@ -111,7 +111,8 @@ func testPageOfUnmatched(t *testing.T, chromium *browser.Browser) {
 		}
 	})
 	p := chromium.Open(t, port.url(), 1280)
-	p.Await("document.querySelector('#series button:last-child').innerText.replaceAll(/\\s+/g, ' ') === 'Unmatched 3/s 25.0 %'")
+	p.Await("document.querySelector('#series button:last-child').innerText.replaceAll(/\\s+/g, ' ') === " +
+		"'Unmatched 3/s 25.0 % of descriptors' && document.getElementById('requests').textContent.startsWith('Requests: ')")
 	const rowsText = "[...document.querySelectorAll('tr.unmatched')].map((r) => r.innerText.replaceAll(/\\s+/g, ' '))"
 	p.Await(rowsText + ".length === 2")
 	for i, want := range []string{
@@ -283,6 +284,20 @@ func testPageInOutage(t *testing.T, chromium *browser.Browser) {
 	})
 	p.Await("document.getElementById('problems').innerText === '2 servers of 3 of Redis have not answered since this " +
 		"process started; 100 % of requests get an error (on_store_failure: local)'")
+	port.figures.set(func(s *operator.State, r *operator.Rates) {
+		s.Outages, r.Requests = nil, operator.RequestsPerSecond{Admitted: 999, Failed: 1}
+	})
+	p.Await(badge + ".textContent === 'Ready' && document.querySelector('#problems .wait')?.innerText === 'Some calls of " +
+		"the store get no answer; less than 1 % of requests get an error (on_store_failure: local)'")
+	p.Do(`const [list, row, name, value] = ["dl", "div", "dt", "dd"].map((tag) => document.createElement(tag));
+		[list.className, name.textContent, value.textContent] = ["charge", "If the store does not answer", "sliding_window"];
+		row.append(name, value);
+		list.append(row);
+		document.getElementById("explain-result").append(list);`)
+	if got := p.Text(`["dt", "dd"].map((name) => document.querySelector(".charge " + name).getBoundingClientRect().left)
+		.reduce((a, b) => a - b)`); got != "0" {
+		t.Errorf("on a phone a value begins %s pixels beside its name", got)
+	}
 	if problems := p.Problems(); problems != nil {
 		t.Errorf("%q", problems)
 	}

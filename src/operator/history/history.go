@@ -380,5 +380,7 @@ func (h *History) rateOf(s *series) PerSecond {
 			sum[i] += float64(n)
 		}
 	}
-	return sum.perSecond(elapsed)
+	r := sum.perSecond(elapsed)
+	r.Fallback = min(r.Fallback, r.Admitted+r.Denied) // A reading in the middle of a decision may have only its fallback.
+	return r
 }

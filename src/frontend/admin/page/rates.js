@@ -50,13 +50,14 @@ export function createRates() {
       const [, value, note] = button.children;
       button.classList.toggle("alarm", Boolean(isAlarm) && isAlarming(rates[name], all));
       setText(value, `${formatRate(rates[name])}/s`);
-      setText(note, all > 0 ? `${((100 * rates[name]) / all).toFixed(1)} %` : "");
+      const of = name === "unmatched" ? " of descriptors" : "";
+      setText(note, all > 0 ? `${((100 * rates[name]) / all).toFixed(1)} %${of}` : "");
     }
   }
 
   function showRequests({ admitted, denied, failed }) {
     const rate = formatRate(admitted + denied + failed);
-    setText(byID("requests"), `${rate} requests/s: ${formatRate(admitted)} admitted, ${formatRate(denied)} denied, ${formatRate(failed)} failed`);
+    setText(byID("requests"), `Requests: ${rate}/s, ${formatRate(admitted)} admitted, ${formatRate(denied)} denied, ${formatRate(failed)} failed`);
   }
 
   async function loadHistory() {
