@@ -45,6 +45,7 @@ func (c *Redis) validate(r *reader, prefix string) {
 			"no call would be answered within "+prefix+"TIMEOUT, "+c.Timeout.String()+": write a shorter one", "0s is used")
 		c.PipelineWindow = 0
 	}
+	r.warnLongTimeout(prefix+"TIMEOUT", c.Timeout)
 	if trimmed := strings.Trim(c.URL, " \t\r\n\"'"); trimmed != c.URL {
 		r.warn("%sURL begins or ends with blanks or quotes, which are left out", prefix)
 		c.URL = trimmed
@@ -53,6 +54,18 @@ func (c *Redis) validate(r *reader, prefix string) {
 	r.warnOddPassword(prefix+"SENTINEL_AUTH", c.SentinelAuth)
 	if !r.hasRefusedValue[prefix+"TYPE"] {
 		c.readURL(r, func(word string) string { return prefix + word })
+	}
+}
+
+// maxUsualTimeout is the longest time for a call of the store that is no likely mistake.
+const maxUsualTimeout = 10 * time.Second
+
+// warnLongTimeout warns of a timeout that is longer than callers wait: they get no answer while the store is silent,
+// and on_store_failure decides too late.
+func (r *reader) warnLongTimeout(name string, timeout time.Duration) {
+	if timeout > maxUsualTimeout {
+		r.warn("%s=%v is longer than callers wait (Envoy: 20ms), so they get no answer while the store is silent; the "+
+			"default is 50ms", name, timeout)
 	}
 }
 
@@ -117,8 +130,16 @@ func (c *Redis) readURL(r *reader, nameOf func(word string) string) {
 		if !slices.Contains([]string{"tcp", "tcp4", "tcp6", "unix"}, c.SocketType) {
 			r.problem(nameOf("SOCKET_TYPE"), c.SocketType, "write tcp, tcp4, tcp6 or unix")
 		}
-		if strings.Contains(c.URL, ",") && c.SocketType != "unix" {
+		host, _, _ := strings.Cut(c.URL, "/")
+		_, _, err := net.SplitHostPort(c.URL)
+		switch {
+		case c.SocketType == "unix" && isHostPort(host):
+			refuse("this is no path of a socket: write redis://host:port/db to name a database")
+		case c.SocketType == "unix":
+		case strings.Contains(c.URL, ","):
 			refuse("these are several servers: set " + nameOf("TYPE") + " to SENTINEL or CLUSTER")
+		case err != nil:
+			refuse("this is no host:port: write host:port, the path of a socket, or redis://host:port")
 		}
 	}
 }

@@ -131,6 +131,10 @@ func TestStore(t *testing.T) {
 		{"REDIS_TYPE=sentinel REDIS_URL=mymaster,secret", "redis", "REDIS_URL=…: a sentinel is not host:port"},
 		{"REDIS_URL=a:1,b:2", "redis", "set REDIS_TYPE to SENTINEL or CLUSTER"},
 		{"REDIS_URL=redis://a:1/secret", "redis", "it begins like a URL"},
+		{"REDIS_URL=localhost:26379/0", "redis", "this is no path of a socket: write redis://host:port/db"},
+		{"REDIS_URL=redis:localhost:26379", "redis", "this is no host:port: write host:port, the path of a socket, or redis://"},
+		{"REDIS_URL=localhost", "redis", "this is no host:port"},
+		{"REDIS_URL=run/redis:1.sock", "redis", ""},
 		{"REDIS_URL=a:1 REDIS_POOL_SIZE=0 REDIS_POOL_ON_EMPTY_BEHAVIOR=CREATE", "redis", ""},
 		{"BACKEND_TYPE=redis REDIS_SOCKET_TYPE=udp", "redis", "REDIS_SOCKET_TYPE=udp: write tcp, tcp4, tcp6 or unix"},
 		{
@@ -640,6 +644,23 @@ func TestXDSProblems(t *testing.T) {
 		}
 		if problem != tt.problem || strings.Join(warnings, "|") != tt.warning {
 			t.Errorf("%s:\n got %s, %q\nwant %s, %q", tt.env, problem, warnings, tt.problem, tt.warning)
+		}
+	}
+}
+
+// A timeout that is longer than callers wait is a likely mistake, such as s for ms.
+func TestLongStoreTimeout(t *testing.T) {
+	for _, tt := range []struct{ store, name, value string }{
+		{"redis", "REDIS_TIMEOUT", "50s"},
+		{"redis", "REDIS_TIMEOUT", "10s"},
+		{"memcache", "MEMCACHE_TIMEOUT", "1m"},
+		{"memcache", "MEMCACHE_TIMEOUT", "50ms"},
+	} {
+		_, warnings, err := Read(env("BACKEND_TYPE="+tt.store, "REDIS_URL=a:1", "MEMCACHE_HOST_PORT=a:1",
+			tt.name+"="+tt.value))
+		warned := strings.Contains(strings.Join(warnings, "\n"), " is longer than callers wait (Envoy: 20ms)")
+		if want := tt.value == "50s" || tt.value == "1m"; err != nil || warned != want {
+			t.Errorf("%+v: warned: %t, %v", tt, warned, err)
 		}
 	}
 }

@@ -82,6 +82,7 @@ var srvName = regexp.MustCompile(`^_([^.]+)\._([^.]+)\.(.*[^.])\.?$`)
 
 // validateMemcache checks the settings of Memcached and sets SRVParts.
 func (s *Settings) validateMemcache(r *reader) {
+	r.warnLongTimeout("MEMCACHE_TIMEOUT", s.Memcache.Timeout)
 	m := &s.Memcache
 	record := srvName.FindStringSubmatch(m.SRV)
 	switch {
