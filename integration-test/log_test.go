@@ -89,7 +89,7 @@ func TestLogWithoutReader(t *testing.T) {
 			text := <-rest
 			for _, want := range []string{
 				"rules reloaded",
-				"log lines were dropped because the reader of stderr did not keep up", "got terminated, stopping",
+				"log lines were dropped because the reader of stderr did not keep up", "msg=stopping signal=terminated",
 			} {
 				if !strings.Contains(text, want) {
 					t.Errorf("the log lacks %q; it ends in\n%s", want, tail(text))

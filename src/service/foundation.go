@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ratelimit/src/metrics"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/operator/throttle"
 	"ratelimit/src/service/logging"
 	"ratelimit/src/service/otlp"
@@ -83,12 +84,12 @@ func (f *foundation) close() {
 const logInterval = 10 * time.Second
 
 // warnSometimes returns a function that logs a warning at most once in an interval. The first argument of format is the
-// number of calls since the last warning, the others are those of the call.
-func (f *foundation) warnSometimes(interval time.Duration, format string) func(args ...any) {
+// number of calls since the last warning, as of things named what; the others are those of the call.
+func (f *foundation) warnSometimes(interval time.Duration, what, format string) func(args ...any) {
 	t := throttle.New(1, interval)
 	return func(args ...any) {
 		if skipped, ok := t.Pass(time.Now()); ok {
-			f.log.Warnf(format, append([]any{skipped + 1}, args...)...)
+			f.log.Warnf(format, append([]any{output.Plural(skipped+1, what)}, args...)...)
 		}
 	}
 }

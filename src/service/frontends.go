@@ -202,8 +202,8 @@ const panicCounter = "ratelimit.service.panics"
 
 // protocolErrorRecorder returns the function that logs why gRPC connections were closed.
 func (s *Service) protocolErrorRecorder() func(client net.Addr, err error) {
-	warn := s.warnSometimes(time.Minute,
-		"the gRPC port cannot answer %d connections since this was last said; the last one is from %v: %v")
+	warn := s.warnSometimes(time.Minute, "connection",
+		"the gRPC port could not answer %s since this was last said; the last one is from %v: %v")
 	return func(client net.Addr, err error) {
 		if rls.IsWrongProtocol(err) {
 			warn(client, err)
@@ -217,7 +217,8 @@ func (s *Service) protocolErrorRecorder() func(client net.Addr, err error) {
 func (s *Service) errorRecorder() func(error) {
 	failures := s.counters.Counter("ratelimit.service.call.should_rate_limit.service_error")
 	panics := s.counters.Counter(panicCounter)
-	warn := s.warnSometimes(logInterval, "%d requests could not be decided since this was last said; the last one: %v")
+	warn := s.warnSometimes(logInterval, "request",
+		"%s could not be decided since this was last said; the last one: %v")
 	return func(err error) {
 		var p *rls.PanicError
 		switch {

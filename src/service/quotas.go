@@ -29,10 +29,10 @@ func (s *Service) buildQuotas() *rlqs.Service {
 	s.divider = divider
 	s.run(divider.Run)
 	s.counters.ShowFigures("quota", "", divider.Stats())
-	warnBucket := s.warnSometimes(logInterval, "%d quota buckets got no assignment since this was last said; the last one "+
+	warnBucket := s.warnSometimes(logInterval, "quota bucket", "%s got no assignment since this was last said; the last one "+
 		"is of domain %q: %v (QUOTA_MAX_BUCKETS)")
-	warnStream := s.warnSometimes(time.Minute,
-		"%d quota streams were refused since this was last said; the last one: %s")
+	warnStream := s.warnSometimes(time.Minute, "quota stream",
+		"%s refused since this was last said; the last one: %s")
 	return rlqs.New(rlqs.Config{
 		Divider:         divider,
 		Rules:           s.limiter.Rules,

@@ -209,7 +209,7 @@ func (s *Service) awaitStop(ctx context.Context) error {
 				s.candidate.reload()
 				continue
 			}
-			s.log.Important.Infof("got %v, stopping", sig)
+			s.log.AlwaysShown.WithField("signal", sig.String()).Info("stopping")
 			return nil
 		}
 	}

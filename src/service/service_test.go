@@ -406,6 +406,9 @@ func TestDrain(t *testing.T) {
 	if err := s.wait(); err != nil {
 		t.Error(err)
 	}
+	if !s.logged("level=info msg=stopping signal=interrupt")() {
+		t.Error("the start of the drain is not in the log of the default level")
+	}
 	if !s.logged("stopping at once")() {
 		t.Error("the second signal did not cut the drain short")
 	}

@@ -7,6 +7,7 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/fallback"
+	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 	"ratelimit/src/settings"
 )
@@ -18,7 +19,8 @@ func (s *Store) addFallback() error {
 		KeyPrefix: s.cfg.CacheKeyPrefix,
 		MaxBytes:  s.cfg.MemoryMaxBytes,
 		OnReplicas: func(before, after int) {
-			s.cfg.Log.Infof("%d replicas share the limits of on_store_failure: local, %d did before", after, before)
+			s.cfg.Log.Infof("the limits of on_store_failure: local are shared by %s, before by %d", output.Plural(after, "replica"),
+				before)
 		},
 		OnHeartbeatsFail: func(err error) {
 			s.cfg.Log.Warnf("replicas cannot count themselves in the store, so they share the limits of on_store_failure: local "+

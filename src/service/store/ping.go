@@ -98,10 +98,13 @@ func (p *Pool) slowError(e *remote.SlowError) *Error {
 // store is there, because that is also the longest pause between two probes of its breaker.
 const maxPauseBeforeAnswer = 500 * time.Millisecond
 
+// firstAnswerGrace is how long a store may leave pings after the start unanswered without a line of the log.
+const firstAnswerGrace = 500 * time.Millisecond
+
 // pingUntilHealthy pings p, and records whether it answers. It returns after the first answer unless alwaysPing is set.
 func (s *Store) pingUntilHealthy(ctx context.Context, p *Pool) error {
 	started, pause, wasUp := time.Now(), min(p.firstPingPause, maxPauseBeforeAnswer), false
-	nextLog, logPause, nextCheck := started, p.firstPingPause, started
+	nextLog, logPause, nextCheck := started.Add(firstAnswerGrace), p.firstPingPause, started
 	for {
 		err := p.ping(ctx)
 		if ctx.Err() != nil {
