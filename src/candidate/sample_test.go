@@ -21,13 +21,15 @@ func TestSampleSteps(t *testing.T) {
 		live, judging, hits, elapsed time.Duration
 		want                         uint64
 	}{
-		{"a two hundredth of the time is free", 0, 0, 5 * ms, 1000 * ms, 0},
-		{"it is free besides judging", 100 * ms, 100 * ms, 5 * ms, 1000 * ms, 0},
+		{"a fiftieth of the time is free", 0, 0, 20 * ms, 1000 * ms, 0},
+		// 96 µs for a hit on a sliding_window in Redis, 3 µs for a live call
+		{"a hundred requests a second are judged", 300 * time.Microsecond, 0, 9600 * time.Microsecond, 1000 * ms, 0},
+		{"it is free besides judging", 100 * ms, 100 * ms, 20 * ms, 1000 * ms, 0},
 		{"as much as is allowed", 100 * ms, 10 * ms, 40 * ms, 1000 * ms, 0},
 		{"twice as much: 100 to 35", 100 * ms, 0, 100 * ms, 1000 * ms, 13},             // 8 * log2(2.86) = 12.1
 		{"judging counts, too: 100 to 24", 100 * ms, 11 * ms, 100 * ms, 1000 * ms, 17}, // 8 * log2(4.17) = 16.5
 		{"a little more: 50.1 to 35", 100 * ms, 0, 50100 * time.Microsecond, 1000 * ms, 5},
-		{"judging takes all: 100 to 3.5", 100 * ms, 60 * ms, 100 * ms, 1000 * ms, 39}, // 8 * log2(28.6) = 38.7
+		{"judging takes all: 100 to 14", 100 * ms, 60 * ms, 100 * ms, 1000 * ms, 23}, // 8 * log2(7.1) = 22.7
 		{"no time has passed", 0, 0, 1, 0, 0},
 	} {
 		cfg := candidate.Config{MaxLoad: 0.5}
@@ -194,10 +196,10 @@ func TestAdjustSample(t *testing.T) {
 		}
 		step("no calls", 0, 1)
 		step("few calls", 190, 1) // 1.9 ms of ten seconds
-		step("a burst", 1000, 1)  // 10 ms of ten seconds, though more than is allowed in one
+		step("a burst", 3000, 1)  // 30 ms of ten seconds, though more than is allowed in one
 		// 13 steps: 10 µs of 10.55 are more than half; 3.24 µs and 0.2 for judging are seven tenths of half.
-		step("all calls need a hit", 20_000, 0.324)
-		step("a sample needs few", 20_000, 0.324)
+		step("all calls need a hit", 40_000, 0.324)
+		step("a sample needs few", 40_000, 0.324)
 		replicas[1].UseRules(load(t, sampleLive))
 		step("a reload", 0, 0.324)
 		store.failing = "|sample"
