@@ -38,6 +38,18 @@ func asked(t *testing.T, s *service, key string, n int) string {
 	return strings.Join(codes, " ")
 }
 
+// In an outage a reload changes on_store_failure, as docs/outages.md advises.
+func TestFallbackIsChangedInAnOutage(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	s := launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms")
+	s.until("ready", s.healthy)
+	server.Kill()
+	s.until("requests fail", func() bool { return asked(t, s, "ip", 1) == "503" })
+	s.write("rules.yaml", strings.Replace(redisRules, "domain: d\n", "domain: d\non_store_failure: local\n", 1))
+	s.until("requests are counted in the process", func() bool { return asked(t, s, "ip", 1) == "200" })
+}
+
 // Without the store on_store_failure of each rule decides, and answers and /readyz show it.
 func TestStoreFailure(t *testing.T) {
 	t.Parallel()
