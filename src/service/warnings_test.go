@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,15 +81,16 @@ func TestSpells(t *testing.T) {
 func TestLostLogLinesAreTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		stats := logging.Stats{}
-		w := &warnings{logStats: func() logging.Stats { return stats }}
+		var stats atomic.Pointer[logging.Stats]
+		stats.Store(new(logging.Stats))
+		w := &warnings{logStats: func() logging.Stats { return *stats.Load() }}
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _ = w.run(ctx) }() // It returns nil.
 		time.Sleep(2 * warningInterval)
 		if list := w.components(time.Now()); list != nil {
 			t.Errorf("got %+v without a loss", list)
 		}
-		stats.Dropped, stats.Failed = 2590, 6
+		stats.Store(&logging.Stats{Dropped: 2590, Failed: 6})
 		time.Sleep(2 * warningInterval)
 		list := w.components(time.Now())
 		if len(list) != 1 || list[0].Name != "log" || list[0].NotReadyReason != "" || !list[0].IsWarning ||
