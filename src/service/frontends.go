@@ -66,7 +66,7 @@ func (s *Service) buildFrontends() error {
 		s.run(func(context.Context) error { return s.grpc.Serve(l) })
 	}
 	requests := http.NewServeMux()
-	requests.Handle("/json", s.servers.holdEarly(s.spans.HTTP("/json", service.JSONHandler())))
+	requests.Handle("/json", answerInTime(s.servers.holdEarly(s.spans.HTTP("/json", service.JSONHandler()))))
 	s.servers.serveHTTP(s.servers.ports.HTTP, s.health.handleProbes(requests))
 	attempts, err := access.NewAttempts()
 	if err != nil {

@@ -74,6 +74,27 @@ func TestRedisAtUpstreamsSocket(t *testing.T) {
 	}
 }
 
+// With a REDIS_TIMEOUT longer than HTTP's own timeouts, /json is answered before those end its connection.
+func TestJSONIsAnsweredBeforeALongTimeout(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	replicas := make(map[string]*service)
+	for _, mode := range []string{"error", "allow"} {
+		replicas[mode] = launch(t, redisRules, "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=1m", "STORE_FAILURE_MODE="+mode)
+		replicas[mode].until("ready", replicas[mode].healthy)
+	}
+	server.Pause()
+	var all sync.WaitGroup
+	for mode, want := range map[string]int{"error": 503, "allow": 200} {
+		all.Go(func() {
+			if code, err := replicas[mode].post("ip", "1"); err != nil || code != want {
+				t.Errorf("%s: got %d, %v, want %d", mode, code, err, want)
+			}
+		})
+	}
+	all.Wait()
+}
+
 // tcp4 and tcp6 reach a Redis by addresses of their kind only.
 func TestRedisSocketTypes(t *testing.T) {
 	t.Parallel()

@@ -38,8 +38,18 @@ func newServers(f *foundation, ports *portSet) *servers {
 }
 
 // earlyRequestPatience is how long after the start requests to /json wait for the first rules at most. It is less than
-// bodyTimeout.
+// decisionTimeout.
 const earlyRequestPatience = 5 * time.Second
+
+// answerInTime bounds a decision of h by decisionTimeout, so that the answer is written before bodyTimeout ends the
+// connection.
+func answerInTime(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), decisionTimeout)
+		defer cancel()
+		h.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
 
 // holdEarly makes requests to h wait for the first rules. The HTTP port is open before, because probes use it.
 func (s *servers) holdEarly(h http.Handler) http.Handler {
@@ -95,6 +105,9 @@ const (
 	bodyTimeout   = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	headerBytes   = 64 << 10
+
+	// decisionTimeout bounds a request to /json, from the end of its headers, as a caller's deadline bounds one over gRPC.
+	decisionTimeout = bodyTimeout - 2*time.Second
 )
 
 // serveHTTP adds a server of h on p if p is open.
