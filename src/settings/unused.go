@@ -155,7 +155,7 @@ func (r *reader) warnWithoutEffect() {
 const maxUnknownWarnings = 20
 
 // Unknown returns warnings about variables whose names are probably mistyped names of table. Such a name differs in one
-// or two letters, or starts with the same word as several variables. Warnings contain no values.
+// or two letters or in a word, or starts with the same word as several variables. Warnings contain no values.
 func (e Environment) Unknown(table []Variable) []string {
 	known, firstWords := make([]string, 0, len(table)), make(map[string]int)
 	for _, v := range table {
@@ -168,10 +168,11 @@ func (e Environment) Unknown(table []Variable) []string {
 		if slices.Contains(known, name) || e.isForeign(name) {
 			continue
 		}
-		if meant := meantVariable(name, known); meant != "" {
-			warnings = append(warnings, fmt.Sprintf("%s is no setting; did you mean %s?", name, meant))
-		} else if word, _, _ := strings.Cut(name, "_"); firstWords[word] >= minVariablesOfFirstWord &&
-			!slices.Contains(genericWords, word) {
+		word, _, _ := strings.Cut(name, "_")
+		isOurs := firstWords[word] >= minVariablesOfFirstWord && !slices.Contains(genericWords, word)
+		if meant := meantVariables(name, known); len(meant) == 1 {
+			warnings = append(warnings, fmt.Sprintf("%s is no setting; did you mean %s?", name, meant[0]))
+		} else if isOurs || len(meant) > 1 {
 			warnings = append(warnings, fmt.Sprintf("%s is no setting; `ratelimit serve --help` lists those that begin with %s_",
 				name, word))
 		}
@@ -186,20 +187,43 @@ func (e Environment) Unknown(table []Variable) []string {
 // HOST, are too similar to each other.
 const minMistypedLength = 6
 
-// meantVariable returns the one of known that the user probably meant by name, or "".
-func meantVariable(name string, known []string) string {
+// meantVariables returns those of known that the user may have meant by name.
+func meantVariables(name string, known []string) []string {
 	upper := strings.ToUpper(name)
 	if slices.Contains(known, upper) && strings.Contains(upper, "_") {
-		return upper
+		return []string{upper}
 	}
 	if meant := nearest.Word(name, known); len(name) >= minMistypedLength && meant != "" {
-		return meant
+		return []string{meant}
 	}
 	longer := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !strings.HasPrefix(k, name+"_") })
 	if len(longer) == 1 {
-		return longer[0]
+		return longer
 	}
-	return ""
+	return slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !differInOneWord(name, k) })
+}
+
+// differInOneWord reports whether one of two names has a word that the other lacks (CACHE_PREFIX, CACHE_KEY_PREFIX), or
+// has instead of another one. The first words must be the same and two in all: three if the first one is generic or if
+// a word stands instead of another.
+func differInOneWord(a, b string) bool {
+	long, short := strings.Split(a, "_"), strings.Split(b, "_")
+	if len(long) < len(short) {
+		long, short = short, long
+	}
+	start := 0 // the number of words before the difference.
+	for start < len(short) && long[start] == short[start] {
+		start++
+	}
+	missing := len(long) - len(short)
+	if start == 0 || missing > 1 || !slices.Equal(long[start+1:], short[start+1-missing:]) {
+		return false
+	}
+	least := 2
+	if missing == 0 || slices.Contains(genericWords, long[0]) {
+		least = 3
+	}
+	return len(long)-1 >= least
 }
 
 // minVariablesOfFirstWord is how many variables must have the same first word, such as REDIS in REDIS_URL, so that it

@@ -33,8 +33,25 @@ func TestUnknown(t *testing.T) {
 			"that begin with REDIS_"}},
 		{"MEMCACHE_SERVERS", []string{"MEMCACHE_SERVERS is no setting; `ratelimit serve --help` lists those that begin " +
 			"with MEMCACHE_"}},
-		{"GRPC_MAX_STREAMS", []string{"GRPC_MAX_STREAMS is no setting; `ratelimit serve --help` lists those that begin " +
+		{"GRPC_MAX_THINGS", []string{"GRPC_MAX_THINGS is no setting; `ratelimit serve --help` lists those that begin " +
 			"with GRPC_"}},
+		// A word more, fewer or different.
+		{"GRPC_MAX_STREAMS", []string{"GRPC_MAX_STREAMS is no setting; did you mean GRPC_MAX_CONCURRENT_STREAMS?"}},
+		{"RESPONSE_DYNAMIC_METADATA_ENABLED", []string{"RESPONSE_DYNAMIC_METADATA_ENABLED is no setting; did you mean " +
+			"RESPONSE_DYNAMIC_METADATA?"}},
+		{"LOCAL_CACHE_SIZE_BYTES", []string{"LOCAL_CACHE_SIZE_BYTES is no setting; did you mean " +
+			"LOCAL_CACHE_SIZE_IN_BYTES?"}},
+		{"CONFIG_GRPC_XDS_SERVER_ADDR", []string{"CONFIG_GRPC_XDS_SERVER_ADDR is no setting; did you mean " +
+			"CONFIG_GRPC_XDS_SERVER_URL?"}},
+		{"CACHE_PREFIX", []string{"CACHE_PREFIX is no setting; did you mean CACHE_KEY_PREFIX?"}},
+		{"CACHE_KEY", []string{"CACHE_KEY is no setting; `ratelimit serve --help` lists those that begin with CACHE_"}},
+		{"LIMIT_HEADER", []string{"LIMIT_HEADER is no setting; `ratelimit serve --help` lists those that begin with LIMIT_"}},
+		{
+			"APP_LOG_LEVEL LOG_LEVEL_ROOT DEBUG_HOST_NAME CONFIG_TYPE_NAME USE_STATSD_NOW CACHE_DIR CACHE_TTL BACKEND_URL " +
+				"MAX_CONNECTIONS SERVICE_NAME LOCAL_CACHE_DIR EXTRA_CONFIG RESPONSE_TIMEOUT MY_REDIS_URL SHADOW_COPY " +
+				"NODE_EXTRA_CA_CERTS KEY_CACHE_PREFIX LOCAL_CACHE_LINE_IN_WORDS RESPONSE_STATIC_METADATA",
+			nil,
+		},
 		{"REDIS", []string{"REDIS is no setting; `ratelimit serve --help` lists those that begin with REDIS_"}},
 		// What others read or set.
 		{
