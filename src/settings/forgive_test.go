@@ -204,8 +204,25 @@ func TestRanges(t *testing.T) {
 			redis + "REDIS_PIPELINE_WINDOW=50ms",
 			"REDIS_PIPELINE_WINDOW=50ms: no call would be answered within REDIS_TIMEOUT, 50ms: write a shorter one; 0s is used",
 		},
-		{redis + "REDIS_PIPELINE_WINDOW=50ms REDIS_TIMEOUT=1s", ""},
-		{redis + "REDIS_PIPELINE_WINDOW=150us", ""},
+		{redis + "REDIS_TYPE=CLUSTER REDIS_PIPELINE_WINDOW=50ms REDIS_TIMEOUT=1s", ""},
+		{
+			redis + "REDIS_PIPELINE_WINDOW=150us",
+			"REDIS_PIPELINE_WINDOW=150µs has an effect here, where envoyproxy/ratelimit uses it for clusters only: calls wait " +
+				"that long, and about a millisecond at least; remove it unless Redis is short of CPU",
+		},
+		{redis + "REDIS_TYPE=CLUSTER REDIS_PIPELINE_WINDOW=150us", ""},
+		{
+			redis + "REDIS_PIPELINE_LIMIT=8",
+			"REDIS_PIPELINE_LIMIT=8 has an effect here, and none in envoyproxy/ratelimit: smaller batches cost CPU; remove " +
+				"it unless calls in a flood wait too long",
+		},
+		{redis + "REDIS_TIMEOUT=1s", ""},
+		{
+			redis + "REDIS_PERSECOND=true REDIS_PERSECOND_URL=b:1 REDIS_PERSECOND_TIMEOUT=1001ms",
+			"REDIS_PERSECOND_TIMEOUT=1.001s bounds every call here, not only connecting, and is longer than callers wait " +
+				"(Envoy: 20ms), so they get no answer while the store is silent; remove it: the default is 50ms",
+		},
+		{"BACKEND_TYPE=memory REDIS_TIMEOUT=10s REDIS_PIPELINE_WINDOW=1ms REDIS_PIPELINE_LIMIT=8", ""},
 		{redis + "REDIS_PIPELINE_LIMIT=-1", "REDIS_PIPELINE_LIMIT=-1: write a whole number, 0 or more; 0 is used"},
 		{redis + "REDIS_POOL_SIZE=-1", "REDIS_POOL_SIZE=-1: write a whole number, 0 or more"},
 		{

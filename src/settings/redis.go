@@ -46,6 +46,7 @@ func (c *Redis) validate(r *reader, prefix string) {
 		c.PipelineWindow = 0
 	}
 	r.warnLongTimeout(prefix+"TIMEOUT", c.Timeout)
+	c.warnBatches(r, prefix)
 	if trimmed := strings.Trim(c.URL, " \t\r\n\"'"); trimmed != c.URL {
 		r.warn("%sURL begins or ends with blanks or quotes, which are left out", prefix)
 		c.URL = trimmed
@@ -58,14 +59,26 @@ func (c *Redis) validate(r *reader, prefix string) {
 }
 
 // maxUsualTimeout is the longest time for a call of the store that is no likely mistake.
-const maxUsualTimeout = 10 * time.Second
+const maxUsualTimeout = time.Second
 
 // warnLongTimeout warns of a timeout that is longer than callers wait: they get no answer while the store is silent,
-// and on_store_failure decides too late.
+// and on_store_failure decides too late. Manifests of envoyproxy/ratelimit have 5s or 10s, which bounds connecting.
 func (r *reader) warnLongTimeout(name string, timeout time.Duration) {
 	if timeout > maxUsualTimeout {
-		r.warn("%s=%v is longer than callers wait (Envoy: 20ms), so they get no answer while the store is silent; the "+
-			"default is 50ms", name, timeout)
+		r.warn("%s=%v bounds every call here, not only connecting, and is longer than callers wait (Envoy: 20ms), so they "+
+			"get no answer while the store is silent; remove it: the default is 50ms", name, timeout)
+	}
+}
+
+// warnBatches warns of settings of batches that envoyproxy/ratelimit ignores, so that its manifests have them.
+func (c *Redis) warnBatches(r *reader, prefix string) {
+	if c.PipelineWindow > 0 && c.Type != "CLUSTER" {
+		r.warn("%sPIPELINE_WINDOW=%v has an effect here, where envoyproxy/ratelimit uses it for clusters only: calls wait "+
+			"that long, and about a millisecond at least; remove it unless Redis is short of CPU", prefix, c.PipelineWindow)
+	}
+	if c.PipelineLimit > 0 {
+		r.warn("%sPIPELINE_LIMIT=%d has an effect here, and none in envoyproxy/ratelimit: smaller batches cost CPU; remove "+
+			"it unless calls in a flood wait too long", prefix, c.PipelineLimit)
 	}
 }
 
