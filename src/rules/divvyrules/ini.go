@@ -203,7 +203,7 @@ func (s *sectionHeadReader) readPairs() (pairs []compile.MatchPairConfig, ok boo
 			return s.refuseSection("the quote is not closed", "add a `\"`")
 		case strings.HasPrefix(s.unreadText, "="):
 			return s.refuseSection("there is a second `=`, which divvy would drop with what stands behind it",
-				"put the value in quotes if it is meant")
+				"separate pairs by blanks, or put the value in quotes if it is meant")
 		case s.unreadText != "" && !strings.ContainsAny(s.unreadText[:1], "] \t"):
 			return s.refuseSection("there is something behind the quotes", "put a blank there, or all of it into the quotes")
 		case len(pairs) == compile.MaxKeysPerRule:
