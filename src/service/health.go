@@ -245,6 +245,8 @@ func (src *sourceHealth) whyRefused(a audience) string {
 
 func (src *sourceHealth) isLoaded() bool { return src.inForce != nil }
 
+func (src *sourceHealth) lacksStream() bool { return src.streamErr != nil }
+
 // sourceFigures are the figures of one source among several.
 type sourceFigures struct {
 	Loaded  time.Time // zero before the first rules.

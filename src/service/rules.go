@@ -216,7 +216,11 @@ func (s *ruleSources) addXDS(x *settings.XDSServer) error {
 		},
 		Config: shared,
 		OnConnect: func() {
-			s.log.Infof("connected to the xds server %s as node %q", x.Server, x.NodeID)
+			if read(s.health, source.health.lacksStream) { // The end of a warning is told at its level.
+				s.log.Warnf("connected to the xds server %s again as node %q", x.Server, x.NodeID)
+			} else {
+				s.log.Infof("connected to the xds server %s as node %q", x.Server, x.NodeID)
+			}
 			s.health.update(func(*health) { source.health.streamErr = nil })
 		},
 		OnTrouble: func(reason error, pause time.Duration) { s.logXDSTrouble(source, reason, pause) },

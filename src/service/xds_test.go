@@ -126,6 +126,7 @@ func TestXDS(t *testing.T) {
 	m = xdstest.Start(t, listenLocal(t, address))
 	m.Publish(t, "default", "v0", domain(9))
 	s.until("the rules of the server that came back", inForce("9"))
+	s.until("its return is told", s.logged(`level=warning msg="connected to the xds server `+address+" again as node"))
 
 	loads := func() int { return strings.Count(s.log.String(), "rules reloaded") }
 	soFar := loads()
