@@ -52,7 +52,7 @@ func newFallback(spoil func(backend.Backend) backend.Backend) (*flaky, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.back, err = fallback.New(f.front, fallback.Config{Replicas: 1, MaxBytes: memory.MinBytes})
+	f.back, err = fallback.New(f.front, fallback.Config{MaxBytes: memory.MinBytes})
 	f.front = f.back
 	return f, err
 }

@@ -87,7 +87,9 @@ func openReplicas(seed uint64, ways []*redisServer) (*replicas, error) {
 			return rs, err
 		}
 		l := &replicaLab{redisLab: opened.(*redisLab)}
-		l.back, err = fallback.New(l.front, fallback.Config{Replicas: len(ways), MaxBytes: memory.MinBytes})
+		l.back, err = fallback.New(l.front, fallback.Config{
+			Replicas: func() int { return len(ways) }, MaxBytes: memory.MinBytes,
+		})
 		if err != nil {
 			return rs, err
 		}

@@ -82,6 +82,9 @@ func TestCalendarBounds(t *testing.T) {
 		if shown(start) != test.start || shown(end) != test.end {
 			t.Errorf("%s at %s: %s to %s, want %s to %s", test.calendar, test.at, shown(start), shown(end), test.start, test.end)
 		}
+		if l := (&Limit{Period: time.Hour, Calendar: c}); l.WindowStart(end) != start {
+			t.Errorf("%s: the window that ends at %s starts at %s", test.calendar, test.end, shown(l.WindowStart(end)))
+		}
 		if c.String() != test.calendar {
 			t.Errorf("%s is called %s", test.calendar, c)
 		}
@@ -391,7 +394,8 @@ func TestTakeFixedUntilBorder(t *testing.T) {
 	}
 	at := time.Date(2026, 3, 31, 20, 0, 0, 0, time.UTC) // 22:00 in Berlin
 	if _, v := TakeFixed(&l, 1, at.UnixNano(), Charge, 1); !v.Over || v.RetryAfter != 2*time.Hour ||
-		v.ResetAfter != 2*time.Hour || v.FullUntil != at.Add(2*time.Hour).UnixNano() {
+		v.ResetAfter != 2*time.Hour || v.FullUntil != at.Add(2*time.Hour).UnixNano() ||
+		v.WindowEnd != at.Add(2*time.Hour).UnixNano() {
 		t.Errorf("%+v", v)
 	}
 }

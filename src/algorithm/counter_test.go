@@ -138,6 +138,9 @@ func checkVerdict(t *testing.T, before, after *counter, at int64, op Op, amount 
 		},
 		{v.RetryAfter >= 0 && v.ResetAfter >= 0, "time does not go back"},
 		{v.FullUntil == 0 || v.FullUntil > at, "full is full until later"},
+		{v.WindowEnd == 0 || v.WindowEnd > at, "the window ends later"},
+		{(v.WindowEnd != 0) == l.HasWindowEnd() || l.Kind == FirstHitWindow, "only kinds with windows have one"},
+		{v.WindowEnd == after.WindowEnd(l, at), "the window is that of the state"},
 	} {
 		if !rule.holds {
 			t.Errorf("%v of %d at %d, limit %+v: %+v, but %s", op, amount, at, *l, v, rule.words)

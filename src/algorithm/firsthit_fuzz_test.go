@@ -32,6 +32,15 @@ func (w *firstHits) window() (began int64, count uint64) {
 	return min(began, w.now), count
 }
 
+// windowEnd is 0 unless a hit that was counted began a window that goes on, even if all was given back.
+func (w *firstHits) windowEnd() int64 {
+	began, _ := w.window()
+	if end := began + int64(w.limit.Period); len(w.events) > 0 && w.now < end {
+		return end
+	}
+	return 0
+}
+
 func (w *firstHits) count(d int64) uint64 {
 	began, count := w.window()
 	if w.now+d >= began+int64(w.limit.Period) {

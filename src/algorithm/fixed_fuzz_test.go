@@ -41,6 +41,15 @@ func (s *simulator) window(at int64) (count, admitted uint64) {
 	return count, admitted
 }
 
+// windowEnd counts seconds to the next one that begins a window.
+func (s *simulator) windowEnd(at int64) int64 {
+	second := at/int64(time.Second) + 1
+	for second%int64(s.limit.Period/time.Second) != 0 {
+		second++
+	}
+	return second * int64(time.Second)
+}
+
 // hit applies op and says whether it passes.
 func (s *simulator) hit(at int64, op Op, amount uint64) (passes bool) {
 	count, _ := s.window(at)
@@ -95,6 +104,9 @@ func FuzzTakeFixed(f *testing.F) {
 			want, admitted := sim.window(at)
 			if count != want {
 				t.Fatalf("%v of %d at %d: the count is %d, want %d", op, amount, at, count, want)
+			}
+			if end := sim.windowEnd(at); v.WindowEnd != end {
+				t.Fatalf("the window of %d ends at %d, want %d", at, v.WindowEnd, end)
 			}
 			if admitted > limit.Max {
 				t.Fatalf("%d admitted in one window, the limit is %d", admitted, limit.Max)

@@ -160,6 +160,7 @@ func checkFixed(t *testing.T, l *Limit, count uint64, at int64, op Op, amount, a
 		{0 < v.ResetAfter && v.ResetAfter <= l.Period, "the window ends within a period"},
 		{(v.FullUntil == 0) == (after < l.Max), "it is full exactly when not one unit passes"},
 		{v.FullUntil == 0 || v.FullUntil == end, "it is full until the window's end"},
+		{v.WindowEnd == at+int64(v.ResetAfter), "the window ends when the limit is whole again"},
 		{!v.WithinMinInterval, "there is no interval"},
 	} {
 		if !rule.holds {

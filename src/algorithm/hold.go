@@ -204,7 +204,7 @@ func HeldOutcome(l *Limit, h HoldView, op Op, amount uint64, isHeld bool,
 	if asksBase {
 		v = base(baseOp, baseAmount)
 	}
-	v.Over, v.RetryAfter, v.FullUntil = over, 0, 0
+	v.Over, v.RetryAfter, v.FullUntil, v.WindowEnd = over, 0, 0, 0
 	if over {
 		v.RetryAfter = base(Look, amount).RetryAfter // without open holds
 	}

@@ -230,3 +230,22 @@ func checkGuarantee(t *testing.T, l *Limit, script []byte) {
 		}
 	}
 }
+
+// An open hold counts in each window, so no outcome of a limit with holds names one.
+func TestHoldsHaveNoWindowEnd(t *testing.T) {
+	t.Parallel()
+	for kind := range numKinds {
+		l := Limit{Kind: kind, Max: 3, Period: time.Minute, Hold: time.Minute}
+		if l.HasWindowEnd() {
+			t.Errorf("%v has a WindowEnd", kind)
+		}
+		var s HeldState
+		for _, op := range []Op{Charge, Look, Refund, Force} {
+			for _, id := range []HoldID{{}, {1}} {
+				if v := s.Take(&l, thursday.UnixNano(), op, 2, id); v.WindowEnd != 0 {
+					t.Errorf("%v, %v: %+v", kind, op, v)
+				}
+			}
+		}
+	}
+}

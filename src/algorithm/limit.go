@@ -134,6 +134,21 @@ func (l *Limit) WindowBounds(at int64) (start, end int64) {
 	return WindowBounds(at, l.Period)
 }
 
+// WindowStart returns the start of the window of l that ends at end. It is for a FixedWindow.
+func (l *Limit) WindowStart(end int64) int64 {
+	if l.Calendar != nil {
+		start, _ := l.Calendar.Bounds(end - 1)
+		return start
+	}
+	return end - int64(l.Period)
+}
+
+// HasWindowEnd reports whether outcomes of l have a WindowEnd. Limits with holds have none, since a hold that is open
+// counts in each window.
+func (l *Limit) HasWindowEnd() bool {
+	return l.Hold == 0 && (l.Kind == FixedWindow || l.Kind == FirstHitWindow || l.Kind == SlidingWindowCounter)
+}
+
 // HasExactRate reports whether a GCRA refills as fast as Max says, but for at most 0.1 %.
 func (l *Limit) HasExactRate() bool {
 	below, _ := l.NearestExactRates()

@@ -62,6 +62,9 @@ func ask(w world, l *Limit, at int64, op Op, amount uint64) Outcome {
 	if !v.Over || l.Kind != FixedWindow {
 		v.Remaining = most(func(n uint64) bool { count, _ := refused(0, n); return !count })
 	}
+	if w, ok := w.(interface{ windowEnd() int64 }); ok {
+		v.WindowEnd = w.windowEnd()
+	}
 	reset, _ := first(w.horizon(), w.fresh)
 	v.ResetAfter = time.Duration(reset)
 	switch full, ever := first(w.horizon(), func(d int64) bool { return passes(d, 1) }); {

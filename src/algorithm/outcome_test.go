@@ -3,6 +3,7 @@ package algorithm
 import (
 	"testing"
 	"time"
+	"unsafe"
 )
 
 func TestUncharged(t *testing.T) {
@@ -51,6 +52,14 @@ func TestUncharged(t *testing.T) {
 		if got := UnchargedOutcome(&Limit{Kind: test.kind}, test.look, test.tried); got != test.want {
 			t.Errorf("%s:\n got %+v\nwant %+v", test.name, got, test.want)
 		}
+	}
+}
+
+// Outcomes are copied several times for each hit.
+func TestOutcomesAreFastToCopy(t *testing.T) {
+	t.Parallel()
+	if size := unsafe.Sizeof(Outcome{}); size%16 != 0 {
+		t.Errorf("an Outcome has %d bytes, which is no multiple of 16", size)
 	}
 }
 

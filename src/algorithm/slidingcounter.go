@@ -44,7 +44,7 @@ func TakeSlidingCounter(l *Limit, s SlidingCounterState, at int64, op Op,
 ) (SlidingCounterState, Outcome) {
 	moved := s.advanceTo(at, l.Period)
 	elapsed := at - moved.WindowStart
-	v := Outcome{Before: moved.estimatedCount(elapsed, l.Period)}
+	v := Outcome{Before: moved.estimatedCount(elapsed, l.Period), WindowEnd: moved.WindowStart + int64(l.Period)}
 	v.Over = op.isOver(l, min(v.Before+amount, MaxCount))
 	after := moved
 	after.CurrentCount = op.countAfterOp(l, v.Over, moved.CurrentCount, amount, MaxScriptCount)

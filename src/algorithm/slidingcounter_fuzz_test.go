@@ -83,6 +83,8 @@ func (w *estimated) give(amount uint64) uint64 {
 	return given
 }
 
+func (w *estimated) windowEnd() int64 { return (w.window + 1) * int64(w.limit.Period) }
+
 func (w *estimated) horizon() int64 { return 2*int64(w.limit.Period) - w.elapsed }
 
 func playSlidingCounter(t *testing.T, script []byte) {

@@ -29,7 +29,7 @@ func WindowBounds(at int64, period time.Duration) (start, end int64) {
 // Source: envoyproxy/ratelimit, README section "Fixed window".
 func TakeFixed(l *Limit, count uint64, at int64, op Op, amount uint64) (uint64, Outcome) {
 	_, end := l.WindowBounds(at)
-	v := Outcome{Before: count, ResetAfter: time.Duration(end - at)}
+	v := Outcome{Before: count, ResetAfter: time.Duration(end - at), WindowEnd: end}
 	v.Over = op.isOver(l, min(count+amount, MaxCount))
 	v.After = op.countAfterOp(l, v.Over, count, amount, MaxCount)
 	v.Charged = op.addsAmount(l, v.Over) || v.After != count
@@ -131,6 +131,7 @@ func TakeFirstHit(l *Limit, s FirstHitState, at int64, op Op, amount uint64) (Fi
 	if v.Charged && after.WindowEnd == 0 {
 		after.WindowEnd = latest
 	}
+	v.WindowEnd = after.WindowEnd
 	if after.Count > 0 {
 		v.ResetAfter = time.Duration(after.WindowEnd - at)
 	}

@@ -51,6 +51,10 @@ func (b *Batch) Validate() error {
 			return fmt.Errorf("backend: %v is not known", h.Op)
 		case h.Fallback >= numFallbacks:
 			return fmt.Errorf("backend: %v is not known", h.Fallback)
+		case h.Counting >= numCountings || h.OnContention >= numContentions:
+			return fmt.Errorf("backend: %v or %v is not known", h.Counting, h.OnContention)
+		case h.Window != 0 && (h.Op != algorithm.Refund || h.StoresRemaining || !h.Limit.HasWindowEnd()):
+			return fmt.Errorf("backend: a %v on a %v names the window up to %d", h.Op, h.Limit.Kind, h.Window)
 		case !h.Limit.Kind.Valid():
 			return fmt.Errorf("backend: %v is not known", h.Limit.Kind)
 		case h.Limit.Period <= 0:

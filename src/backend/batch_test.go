@@ -57,6 +57,22 @@ func TestBatchCheck(t *testing.T) {
 			want: "backend: a hit without a limit",
 		},
 		{
+			name: "a refund of a window", verdicts: 1,
+			hits: []Hit{{Limit: limit, Op: algorithm.Refund, Window: 5}},
+		},
+		{
+			name: "a charge of a window", hits: []Hit{{Limit: limit, Window: 5}}, verdicts: 1,
+			want: "backend: a charge on a fixed_window names the window up to 5",
+		},
+		{
+			name: "a refund of a window where there are none", verdicts: 1,
+			hits: []Hit{{
+				Limit: &algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: time.Second},
+				Op:    algorithm.Refund, Window: 5,
+			}},
+			want: "backend: a refund on a gcra names the window up to 5",
+		},
+		{
 			name: "no period", hits: []Hit{{Limit: &algorithm.Limit{Max: 1}}}, verdicts: 1,
 			want: "backend: a limit without a period",
 		},
@@ -119,8 +135,9 @@ func TestAsLook(t *testing.T) {
 		algorithm.Charge: 5, algorithm.Look: 5, algorithm.Refund: 0,
 		algorithm.Force: 0,
 	} {
-		got := Hit{Limit: limit, Amount: 5, Op: op, Atomic: true, NoVeto: true}.AsLook()
-		if got.Op != algorithm.Look || got.Amount != amount || got.Atomic || !got.NoVeto || got.Limit != limit {
+		got := Hit{Limit: limit, Amount: 5, Op: op, Atomic: true, NoVeto: true, Window: 7}.AsLook()
+		if got.Op != algorithm.Look || got.Amount != amount || got.Atomic || !got.NoVeto || got.Limit != limit ||
+			got.Window != 0 {
 			t.Errorf("%v: %+v, want a look at %d", op, got, amount)
 		}
 	}

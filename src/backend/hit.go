@@ -39,7 +39,79 @@ type Hit struct {
 	NoVeto bool
 	// Fallback says how the hit is decided if the store does not answer. Stores ignore it; package fallback reads it.
 	Fallback Fallback
+	// Counting says where the hit is counted, and OnContention what happens to a leased one if nothing is left but what
+	// replicas may hold. Stores ignore both; package leased reads them.
+	Counting     Counting
+	OnContention Contention
+	// Window is 0, or the Outcome.WindowEnd of the window that counted the units of a Refund. The store compares it with
+	// the window of the counter when it applies the refund, in the same step. In another window the units are no longer
+	// counted, so the hit is a refund of 0. That is also so if a clock was set back, which gives a window another end.
+	// Only limits with Limit.HasWindowEnd have one, without StoresRemaining: the key of such a counter has the end in
+	// whole milliseconds, which do not tell a window from one that starts after a reset.
+	Window int64
 }
+
+// Counting says where a hit is counted.
+type Counting uint8
+
+const (
+	// Exact sends each hit to the store.
+	Exact Counting = iota
+	// Leased charges hits to units that this replica has taken from the store before.
+	Leased
+
+	numCountings
+)
+
+var countingNames = [numCountings]string{"exact", "leased"}
+
+// String returns the word that rule files use.
+func (c Counting) String() string {
+	if c < numCountings {
+		return countingNames[c]
+	}
+	return fmt.Sprintf("counting %d", uint8(c))
+}
+
+// ParseCounting returns the counting with that word.
+func ParseCounting(word string) (c Counting, ok bool) {
+	i := slices.Index(countingNames[:], word)
+	return Counting(max(i, 0)), i >= 0
+}
+
+// CountingNames returns the words of all countings.
+func CountingNames() []string { return slices.Clone(countingNames[:]) }
+
+// Contention says what happens to a hit if the store has nothing left, and other replicas may hold units.
+type Contention uint8
+
+const (
+	// Wait waits, within the caller's deadline, until the other replicas have given back what they do not need.
+	Wait Contention = iota
+	// Refuse refuses the hit at once.
+	Refuse
+
+	numContentions
+)
+
+var contentionNames = [numContentions]string{"wait", "refuse"}
+
+// String returns the word that rule files use.
+func (c Contention) String() string {
+	if c < numContentions {
+		return contentionNames[c]
+	}
+	return fmt.Sprintf("contention %d", uint8(c))
+}
+
+// ParseContention returns the contention with that word.
+func ParseContention(word string) (c Contention, ok bool) {
+	i := slices.Index(contentionNames[:], word)
+	return Contention(max(i, 0)), i >= 0
+}
+
+// ContentionNames returns the words of all contentions.
+func ContentionNames() []string { return slices.Clone(contentionNames[:]) }
 
 // AnyAtomic reports whether at least one of the hits is atomic.
 func AnyAtomic(hits []Hit) bool {
@@ -56,8 +128,17 @@ func (h Hit) AsLook() Hit {
 	if !h.Op.CanBeRefused() {
 		h.Amount = 0
 	}
-	h.Op, h.Atomic = algorithm.Look, false
+	h.Op, h.Atomic, h.Window = algorithm.Look, false, 0
 	return h
+}
+
+// AmountIn returns the amount that h asks of a counter in the state st at the instant at: 0 for a refund of units that
+// another window counted, and else h.Amount.
+func (h *Hit) AmountIn(st *algorithm.State, at int64) uint64 {
+	if h.Window != 0 && h.Window != st.WindowEnd(h.Limit, at) {
+		return 0
+	}
+	return h.Amount
 }
 
 // NewHoldID returns the HoldID of a caller's name of a hold. It is zero for an empty name.

@@ -191,6 +191,7 @@ func (j *Judge) separate(d *decision, i, first int) {
 	for k := first; k < len(hits); k++ {
 		h, c := &hits[k], &d.answer.Charges[k]
 		h.Fallback = backend.FallbackError // An answer that the store did not decide is not compared.
+		h.Counting = backend.Exact         // So differences are those of the rules, and no hit waits for other replicas.
 		if j.isLiveCounter(d, i, c, h.StoresRemaining) {
 			start := len(d.keys)
 			d.keys = append(append(d.keys, h.Key...), marker...)

@@ -211,6 +211,52 @@ func TestCandidateStoreFails(t *testing.T) {
 	}
 }
 
+// leasedStore counts the hits of live and of candidate rules by where they are counted.
+type leasedStore struct {
+	backend.Backend
+	live, candidate map[backend.Counting]int
+}
+
+func (s *leasedStore) Take(ctx context.Context, b *backend.Batch) error {
+	for i := range b.Hits {
+		hits := s.live
+		if bytes.HasSuffix(b.Hits[i].Key, []byte("|candidate")) {
+			hits = s.candidate
+		}
+		hits[b.Hits[i].Counting]++
+	}
+	return s.Backend.Take(ctx, b)
+}
+
+// Hits of candidate rules are counted exactly, so that no difference comes from a lease. A rule of which only the
+// counting changes has no hits of its own.
+func TestCandidateLeases(t *testing.T) {
+	t.Parallel()
+	m, err := memory.New(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, got := &leasedStore{Backend: m}, new(judgements)
+	l := start(t, candidate.Config{Limiter: limiter.Config{Backend: store}, Recorder: got})
+	const rule = "domain: d\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: %d, counting: %s}}]"
+	l.UseRules(load(t, fmt.Sprintf(rule, 9, "leased")))
+	for _, step := range []struct {
+		requests int
+		counting string
+		exact    int // the candidate's own hits
+	}{{9, "exact", 0}, {5, "leased", 1}, {5, "exact", 1}} {
+		store.live, store.candidate = make(map[backend.Counting]int), make(map[backend.Counting]int)
+		l.UseCandidate(candidate.Rules{Set: load(t, fmt.Sprintf(rule, step.requests, step.counting))})
+		if err := l.Check(t.Context(), parse("user=1"), new(limiter.Answer)); err != nil {
+			t.Fatal(err)
+		}
+		if judged := got.take(); judged != "same" || store.live[backend.Leased] != 1 || store.live[backend.Exact] != 0 ||
+			store.candidate[backend.Leased] != 0 || store.candidate[backend.Exact] != step.exact {
+			t.Errorf("%+v: %s, live %v, candidate %v", step, judged, store.live, store.candidate)
+		}
+	}
+}
+
 // CheckMany judges each request, and sends the hits of all of them in one batch.
 func TestCandidateMany(t *testing.T) {
 	t.Parallel()

@@ -132,9 +132,10 @@ func (l *Limiter) addCharge(req *Request, a *Answer, i int, charge Charge) *back
 	hit := backend.Hit{
 		Key: c.CounterKey, TagLength: tag, Limit: c.Algorithm, Amount: st.Amount, Op: c.Op,
 		GroupID: b.nextGroupID(), Fallback: a.Domain.Fallback,
+		Counting: a.Domain.Counting, OnContention: a.Domain.OnContention,
 	}
 	if c.Rule != nil {
-		hit.Fallback = c.Rule.Fallback
+		hit.Fallback, hit.Counting, hit.OnContention = c.Rule.Fallback, c.Rule.Counting, c.Rule.OnContention
 		c.NotEnforced = c.Rule.Enforcement != nil && !c.Rule.IsEnforced(a.Domain, d.Entries, &b.search)
 		hit.SharesKey, hit.NoVeto = c.Rule.ChargedWithOthers, c.InShadowMode()
 		hit.StoresRemaining = c.Rule.PeerKey != nil

@@ -148,7 +148,7 @@ func TestEnforcePercentOnReplicas(t *testing.T) {
 func TestUnenforcedWithoutStore(t *testing.T) {
 	t.Parallel()
 	s := watch(t)
-	store, err := fallback.New(s, fallback.Config{Replicas: 1})
+	store, err := fallback.New(s, fallback.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

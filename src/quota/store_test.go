@@ -61,7 +61,7 @@ func TestStoreFailure(t *testing.T) {
 			t.Parallel()
 			w := limitedWorld(t, "unit: second, requests_per_unit: 1", 1)
 			store := &brokenStore{Backend: w.store}
-			front, err := fallback.New(store, fallback.Config{Replicas: 2})
+			front, err := fallback.New(store, fallback.Config{Replicas: func() int { return 2 }})
 			if err != nil {
 				t.Fatal(err)
 			}

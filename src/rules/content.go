@@ -2,6 +2,7 @@ package rules
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -72,15 +73,19 @@ func (c *contentComparer) isEqualValue(a, b reflect.Value) bool {
 	return a.Equal(b)
 }
 
-// isEqualStruct compares all fields but positions, indexes in a Set, and caches, which hold atomic values.
+// uncomparedFields are the fields of rules and domains that do not change what counters have: the index in a Set, and
+// how a replica counts. Exact and leased replicas share their counters, and none admits more than the limit.
+var uncomparedFields = []string{"Index", "Counting", "OnContention", "WhyExact"}
+
+// isEqualStruct compares all fields but positions, uncomparedFields, and caches, which hold atomic values.
 func (c *contentComparer) isEqualStruct(a, b reflect.Value) bool {
 	t := a.Type()
 	if t == positionType || strings.HasPrefix(t.PkgPath(), "sync") {
 		return true
 	}
-	isIndexed := t == reflect.TypeFor[Rule]() || t == reflect.TypeFor[Domain]()
+	isRules := t == reflect.TypeFor[Rule]() || t == reflect.TypeFor[Domain]()
 	for i := range t.NumField() {
-		if isIndexed && t.Field(i).Name == "Index" {
+		if isRules && slices.Contains(uncomparedFields, t.Field(i).Name) {
 			continue
 		}
 		if !c.isEqualValue(a.Field(i), b.Field(i)) {

@@ -106,6 +106,8 @@ func TestDescribeWindows(t *testing.T) {
 			"hold: 1h, hold_id: id, unsettled: release",
 		"unit: day\nrequests_per_unit: 9\non_store_failure: deny\nenforce_percent: 0.5\n": "d.a: unit=DAY requests_per_unit=9, shadow_mode: false, quota_mode: false, " +
 			"on_store_failure: deny, enforce_percent: 0.5",
+		"unit: day\nrequests_per_unit: 9\ncounting: leased\non_contention: refuse\n": "d.a: unit=DAY requests_per_unit=9, " +
+			"shadow_mode: false, quota_mode: false, counting: leased, on_contention: refuse",
 	} {
 		indented := strings.TrimRight(strings.ReplaceAll("\n"+limit, "\n", "\n    "), " ")
 		set, _, err := filerules.Load([]filerules.File{{

@@ -16,6 +16,7 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/datafile"
+	"ratelimit/src/rules/divvyrules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/match"
 )
@@ -29,7 +30,8 @@ import (
 //	all problems, or else the rules and the warnings
 //
 // Sections named *.txt or *.csv are data files. A title that ends in "(merged)" loads with MergeDomains, one that ends
-// in "(all or nothing)" with ChargesAllOrNothing, one that ends in "(small store)" for a store that cannot do much.
+// in "(all or nothing)" with ChargesAllOrNothing, one that ends in "(small store)" for a store that cannot do much, one
+// that ends in "(leased)" with leases for all limits and with divvy's keys.
 func TestLoad(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(paths) == 0 {
@@ -66,6 +68,9 @@ func TestLoad(t *testing.T) {
 				}
 				if strings.HasSuffix(title, "(small store)") {
 					opt.Store = smallStore
+				}
+				if strings.HasSuffix(title, "(leased)") {
+					opt.Counting, opt.OnContention, opt.PeerKey = backend.Leased, backend.Refuse, divvyrules.PeerKey
 				}
 				if got := outcome(withData(files, data), opt); got != want {
 					t.Errorf("got:\n%swant:\n%s", got, want)
@@ -192,6 +197,12 @@ func describe(r *rules.Rule) string {
 	}
 	if r.Fallback != backend.FallbackError {
 		s += fmt.Sprintf(", on_store_failure %v", r.Fallback)
+	}
+	if r.Counting != backend.Exact || r.OnContention != backend.Wait {
+		s += fmt.Sprintf(", %v, %v", r.Counting, r.OnContention)
+	}
+	if r.WhyExact != "" {
+		s += ", exact: " + r.WhyExact
 	}
 	if r.Name != "" {
 		s += fmt.Sprintf(", name %q", r.Name)

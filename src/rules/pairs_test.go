@@ -69,6 +69,8 @@ var pairKeys = []pairKey{
 	{"rate_limit", "hold_id", "call", map[string]string{"hold": "20s"}},
 	{"rate_limit", "unsettled", "release", map[string]string{"hold": "20s", "hold_id": "id"}},
 	{"rate_limit", "on_store_failure", "deny", nil},
+	{"rate_limit", "counting", "leased", nil},
+	{"rate_limit", "on_contention", "refuse", map[string]string{"counting": "leased"}},
 	{"rate_limit", "enforce_percent", "10", nil},
 	{"rate_limit", "unlimited", "true", nil},
 	{"rate_limit", "name", "limit", nil},

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // Relation compares the rules of a candidate Set with the live Set, which is in force. It tells which candidate rules
@@ -113,11 +114,11 @@ func (r *Rule) countsOnlyExactMatches(replaced *ReplacedNames) bool {
 	return !replaced.IsReplaced(r) && r.ListSettings == nil && r.Words == nil && !r.HasChargePath && !r.hasDerivedValue
 }
 
-// countsAllHits reports whether r counts all hits that countsOnlyExactMatches means: refused hits count, and no other
-// limit keeps hits from being counted.
+// countsAllHits reports whether r counts all hits that countsOnlyExactMatches means: refused hits count, which a lease
+// need not tell the store, and no other limit keeps hits from being counted.
 func (r *Rule) countsAllHits(replaced *ReplacedNames) bool {
 	return !r.Unlimited && r.Limit.Kind == algorithm.FixedWindow && r.Limit.CountBlocked && r.Limit.Hold == 0 &&
-		!r.ChargesAllOrNone && r.countsOnlyExactMatches(replaced)
+		r.Counting == backend.Exact && !r.ChargesAllOrNone && r.countsOnlyExactMatches(replaced)
 }
 
 // counterSet identifies the counters of a rule. Two rules share all their counters if their counterSets are equal, and

@@ -53,6 +53,14 @@ func TestRelation(t *testing.T) {
 			"user=bot", "counts",
 		},
 		{
+			"leased", tree("  - {key: user, " + perMinute + "}\n" + other),
+			tree("  - {key: user, rate_limit: {unit: minute, requests_per_unit: 1, counting: leased}}"), "user=1", "same",
+		},
+		{
+			"another number, leased", tree("  - {key: user, rate_limit: {unit: minute, requests_per_unit: 1, counting: leased}}"),
+			tree("  - {key: user, " + two + "}"), "user=1", "own",
+		},
+		{
 			"refused hits do not count", tree("  - {key: user, " + perMinute + "}"),
 			tree("  - {key: user, rate_limit: {unit: minute, requests_per_unit: 2, count_blocked: false}}"), "user=1", "own",
 		},
@@ -194,6 +202,9 @@ func TestSameDomains(t *testing.T) {
 	}
 	if !same(text) || !same("# a comment\n\n"+text) {
 		t.Error("the same domain differs")
+	}
+	if leased := strings.Replace(text, "domain: d\n", "domain: d\ncounting: leased\non_contention: refuse\n", 1); !same(leased) {
+		t.Error("a leased domain, which has the same counters, differs")
 	}
 	for _, change := range [][2]string{
 		{"value: \"a*\"", "value: \"b*\""},

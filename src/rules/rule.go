@@ -78,13 +78,18 @@ type Rule struct {
 	Pos      Pos    // the descriptor's, or the limit's own if the descriptor has several
 	Name     string // the name that answers have in current_limit; it may be empty
 	Rate
-	Unlimited   bool     // every request passes without a call of the store. Limit is then empty
-	Replaces    []string // names of rules that do not apply to requests that this rule applies to. Read only
-	Limit       algorithm.Limit
-	HoldIDKey   string           // the key of the entry that names a hold of Limit; empty if Limit has no holds
-	Fallback    backend.Fallback // decides when the store does not answer
-	Enforcement *Enforcement     // nil if Limit is enforced for all counters
-	HasPeriod   bool             // the rule file has a period instead of a unit
+	Unlimited bool     // every request passes without a call of the store. Limit is then empty
+	Replaces  []string // names of rules that do not apply to requests that this rule applies to. Read only
+	Limit     algorithm.Limit
+	HoldIDKey string           // the key of the entry that names a hold of Limit; empty if Limit has no holds
+	Fallback  backend.Fallback // decides when the store does not answer
+	Counting  backend.Counting
+	// OnContention is Wait unless Counting is Leased.
+	OnContention backend.Contention
+	// WhyExact says why the limit is counted exactly although its domain or file asks for leases; empty if nothing does.
+	WhyExact    string
+	Enforcement *Enforcement // nil if Limit is enforced for all counters
+	HasPeriod   bool         // the rule file has a period instead of a unit
 	// LimitsFile is set if a file has the limits. Limit is a placeholder then. For a request, FindRule finds a copy of the
 	// rule with the limit of the value, and without LimitsFile.
 	LimitsFile *datafile.File

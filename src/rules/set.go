@@ -112,6 +112,9 @@ type Domain struct {
 	Origin string // the program whose rule files the domain comes from; empty for this service's own
 	// Fallback decides limits that come with requests when the store does not answer.
 	Fallback backend.Fallback
+	// Counting and OnContention are those of limits that come with requests.
+	Counting     backend.Counting
+	OnContention backend.Contention
 
 	// HasQuotaBuckets says that the rules also apply to quota buckets. See CheckDivisible.
 	HasQuotaBuckets bool

@@ -117,6 +117,15 @@ var Settings = []Setting{
 	{Name: "on_store_failure", ExcludesUnlimited: true, isInLine: true, value: func(r *Rule) any {
 		return when(r.Fallback != backend.FallbackError, r.Fallback.String())
 	}},
+	// WhyNotLeased tells which limits can be leased; all can be exact.
+	{Name: "counting", ExcludesUnlimited: true, isInLine: true, value: func(r *Rule) any {
+		return when(r.Counting != backend.Exact, r.Counting.String())
+	}},
+	{
+		Name: "on_contention", ExcludesUnlimited: true, isInLine: true,
+		Needs: "counting: leased", NeedsFix: "counting: leased",
+		value: func(r *Rule) any { return when(r.OnContention != backend.Wait, r.OnContention.String()) },
+	},
 	{
 		Name: "enforce_percent", ExcludesUnlimited: true, InWords: true, isInLine: true, isInShort: true,
 		value: func(r *Rule) any { return when(r.Enforcement != nil, r.EnforcePercent()) },

@@ -27,7 +27,7 @@ func newEditor(f *foundation, s *store.Store, l *limiter.Limiter) *operator.Edit
 	main := s.Pools[0] // The second pool, if there is one, has limits per second.
 	feed := &changes.Feed{
 		Store: main, KeyPrefix: f.Settings.CacheKeyPrefix,
-		Needed: func() bool { return s.HasCache || s.Fallback.LocalEnabled() },
+		Needed: func() bool { return s.HasCache || s.HasLocalCounters() },
 		OnChange: func(texts [][]byte, all bool) {
 			s.ClearCache()
 			f.changeLocalCounters(s.Fallback, editor, texts, all)

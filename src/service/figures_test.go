@@ -48,9 +48,11 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 10, on_store_failure: allow}
 `
 
-// heldFigureRule is the rule with holds, and with enforce_percent, of figureRules. Memcached would refuse it.
+// heldFigureRule is the rule with holds, and with enforce_percent, of figureRules, which Memcached would refuse, and a
+// leased one, whose replicas read from Memcached now and then.
 const heldFigureRule = "  - {key: call, rate_limit: {algorithm: concurrency, requests_per_unit: 4, hold: 30s, " +
-	"hold_id: id, enforce_percent: 10}}\n"
+	"hold_id: id, enforce_percent: 10}}\n" +
+	"  - {key: lease, rate_limit: {unit: year, requests_per_unit: 10, counting: leased}}\n"
 
 // Every figure keeps its names, help text, type and labels: in /stats, in what a
 // scrape shows and in what statsd receives. Values are compared where the requests

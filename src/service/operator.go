@@ -85,9 +85,9 @@ func (s *Service) state() operator.State {
 	if st.Store == "memcache" {
 		st.Store = "memcached"
 	}
-	if f := s.store.Fallback; f != nil {
-		if st.Replicas = 0; f.Stats().ReplicasKnown {
-			st.Replicas = f.Stats().Replicas
+	if r := s.store.Replicas; r != nil {
+		if st.Replicas = 0; r.Known() {
+			st.Replicas = r.Count()
 		}
 	}
 	stores, set := s.store.State(), s.limiter.Rules()

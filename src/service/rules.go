@@ -115,6 +115,8 @@ func (f *foundation) ruleOptions() compile.Options {
 		ChargesAllOrNothing: f.Settings.StopIncrementWhenOver,
 		Store:               store.Limits(f.Settings.BackendType),
 		Fallback:            store.DefaultFallback(f.Settings),
+		Counting:            store.DefaultCounting(f.Settings),
+		OnContention:        store.DefaultContention(f.Settings),
 	}
 	if f.Settings.Divvy.KeyFormat == "upstream" {
 		opt.PeerKey = divvyrules.PeerKey

@@ -244,6 +244,6 @@ func (s *Service) stop() {
 	if err := s.servers.stop(ctx); err != nil {
 		s.log.Important.Warnf("stopping: %v", err)
 	}
-	s.store.WriteLast(patient)
+	s.store.Finish(patient)
 	s.endTelemetry(patient)
 }

@@ -111,11 +111,11 @@ func TestReadyz(t *testing.T) {
 		}
 		return code, out.String()
 	}
-	if code, text := status("/readyz"); code != 503 ||
-		!strings.Contains(text, `{"ready":false,"name":"rules","why":"no rules are loaded: `) ||
-		!strings.Contains(text, `{"ready":true,"name":"memory"}`) {
-		t.Errorf("%d %s", code, text)
-	}
+	s.until("not ready, and why", func() bool { // The line of the log comes first.
+		code, text := status("/readyz")
+		return code == 503 && strings.Contains(text, `{"ready":false,"name":"rules","why":"no rules are loaded: `) &&
+			strings.Contains(text, `{"ready":true,"name":"memory"}`)
+	})
 	if code, text := status("/livez"); code != 200 || text != `{"live":true}` {
 		t.Errorf("%d %s", code, text)
 	}

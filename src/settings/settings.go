@@ -104,6 +104,9 @@ type Settings struct {
 	CacheKeyPrefix         string        `env:"CACHE_KEY_PREFIX"`
 	CacheKeyFormat         string        `env:"CACHE_KEY_FORMAT"`
 	StopIncrementWhenOver  bool          `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"`
+	CountingMode           string        `env:"COUNTING_MODE"`   // of limits whose rules have no counting.
+	ContentionMode         string        `env:"CONTENTION_MODE"` // of limits whose rules have no on_contention.
+	LeaseMaxBytes          int64         `env:"LEASE_MAX_BYTES"`
 	NearLimitRatio         float32       `env:"NEAR_LIMIT_RATIO"`
 	ShadowMode             bool          `env:"SHADOW_MODE"`
 	QuotaMode              bool          `env:"QUOTA_MODE"`

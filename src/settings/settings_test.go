@@ -601,6 +601,14 @@ func TestXDSProblems(t *testing.T) {
 			warning: "MEMORY_SNAPSHOT=/x has no effect: the counters are in Redis; remove it, or set BACKEND_TYPE=memory",
 		},
 		{
+			env:     "BACKEND_TYPE=memory|COUNTING_MODE=leased",
+			warning: "COUNTING_MODE=leased has no effect: the counters are in memory; remove it, or set BACKEND_TYPE=redis",
+		},
+		{
+			env:     "BACKEND_TYPE=redis|REDIS_URL=a:1|COUNTING_MODE=lease",
+			problem: "COUNTING_MODE=lease: write one of exact, leased",
+		},
+		{
 			env: "CONFIG_GRPC_XDS_SERVER_USE_TLS=true|CONFIG_GRPC_XDS_CLIENT_TLS_CERT=c",
 			warning: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT=c has no effect: CONFIG_GRPC_XDS_CLIENT_TLS_KEY is not set; remove it, " +
 				"or set CONFIG_GRPC_XDS_CLIENT_TLS_KEY",

@@ -55,6 +55,7 @@ func (suite Suite) Run(t *testing.T, open func(t *testing.T) backend.Backend) {
 	}
 	t.Run("batch", func(t *testing.T) { suite.testBatch(t, open) })
 	t.Run("bound", func(t *testing.T) { suite.testBound(t, open) })
+	t.Run("windows", func(t *testing.T) { suite.testWindows(t, open) })
 	t.Run("raised limit", func(t *testing.T) { suite.testRaisedLimit(t, open) })
 	t.Run("referee", func(t *testing.T) { suite.testReferee(t, open) })
 	t.Run("clock set back", func(t *testing.T) { suite.testClockSetBack(t, open) })
@@ -144,6 +145,6 @@ func (suite *Suite) equal(a, b backend.Verdict) bool {
 	return a.Over == b.Over && a.Charged == b.Charged && a.Before == b.Before && a.After == b.After &&
 		a.Remaining == b.Remaining && a.RetryAfter == b.RetryAfter && a.ResetAfter == b.ResetAfter &&
 		a.HoldOpened == b.HoldOpened && a.HoldClosed == b.HoldClosed && a.HoldExcess == b.HoldExcess &&
-		a.WithinMinInterval == b.WithinMinInterval &&
+		a.WithinMinInterval == b.WithinMinInterval && a.WindowEnd == b.WindowEnd &&
 		(a.FullUntil == b.FullUntil || suite.NoFullUntil && a.FullUntil == 0)
 }

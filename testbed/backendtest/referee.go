@@ -56,7 +56,13 @@ func (st *state) apply(h *backend.Hit, now int64) algorithm.Outcome {
 		return v
 	}
 	firstHit, arrival, buckets, newest := st.FirstHit, st.GCRA, st.SlidingCounter, st.SlidingLog.Newest()
-	v := st.Take(h.Limit, now, h.Op, h.Amount)
+	amount := h.Amount
+	if h.Window != 0 {
+		if asked := st.clone().Take(h.Limit, now, look, 0); asked.WindowEnd != h.Window {
+			amount = 0
+		}
+	}
+	v := st.Take(h.Limit, now, h.Op, amount)
 	if st.upstreamCounts {
 		st.FixedWindow = algorithm.FixedState{Count: st.FixedWindow.Count}
 	}
@@ -160,6 +166,7 @@ type randomTest struct {
 	latest   time.Time // the latest value of now
 	referee  *referee
 	versions map[keyName]int // how often a name got a new key
+	windows  seenWindows
 }
 
 // keyName stands for the keys of some limits. When the clock is set back, the store may or may not have dropped an
@@ -238,9 +245,11 @@ func (p *randomTest) batch(limits []*algorithm.Limit) (hits []backend.Hit) {
 			if last := len(hits) - 1; last > 0 && p.rnd.IntN(4) == 0 {
 				hits[last].Key, hits[last].Limit = hits[last-1].Key, hits[last-1].Limit
 			}
-			if h := &hits[len(hits)-1]; h.Limit.Hold > 0 && p.rnd.IntN(5) > 0 {
+			h := &hits[len(hits)-1]
+			if h.Limit.Hold > 0 && p.rnd.IntN(5) > 0 {
 				h.HoldID = backend.NewHoldID([]byte{'a' + byte(p.rnd.IntN(6))})
 			}
+			p.nameWindow(h)
 		}
 	}
 	return hits
@@ -261,7 +270,7 @@ func (suite *Suite) testReferee(t *testing.T, open func(*testing.T) backend.Back
 func (suite *Suite) testRandomly(t *testing.T, store backend.Backend, limits []*algorithm.Limit) {
 	p := randomTest{
 		suite: suite, rnd: randomOf(t), now: epoch, latest: epoch,
-		referee: newReferee(suite.UpstreamCounts), versions: make(map[keyName]int),
+		referee: newReferee(suite.UpstreamCounts), versions: make(map[keyName]int), windows: make(seenWindows),
 	}
 	for round := range suite.count(1000, 200) {
 		p.moveClock()
@@ -273,11 +282,13 @@ func (suite *Suite) testRandomly(t *testing.T, store backend.Backend, limits []*
 		}
 		for i := 0; i < len(b.Hits); i = b.GroupEnd(i) {
 			for j, want := range p.referee.takeGroup(b.Hits[i:b.GroupEnd(i)], p.now.UnixNano()) {
-				if h := b.Hits[i+j]; !suite.equal(got[i+j], want) {
-					t.Fatalf("round %d, hit %d of %d, at %v: %v of %d on %s, group %d, atomic %t, no veto %t, %+v\n got %+v\nwant %+v",
-						round, i+j, len(b.Hits), p.now,
-						h.Op, h.Amount, h.Key, h.GroupID, h.Atomic, h.NoVeto, *h.Limit, got[i+j], want)
+				h := &b.Hits[i+j]
+				if !suite.equal(got[i+j], want) {
+					t.Fatalf("round %d, hit %d of %d, at %v: %v of %d on %s, window %d, group %d, atomic %t, no veto %t, %+v\n"+
+						" got %+v\nwant %+v", round, i+j, len(b.Hits), p.now,
+						h.Op, h.Amount, h.Key, h.Window, h.GroupID, h.Atomic, h.NoVeto, *h.Limit, got[i+j], want)
 				}
+				p.windows.add(h, &want)
 				expired, units = expired-int(want.HoldsExpired), units-int(want.ExpiredUnits)
 				if want.Before == 0 { // The store may have dropped the counter, which counts nothing.
 					forgotten, forgottenUnits = forgotten+int(want.HoldsExpired), forgottenUnits+int(want.ExpiredUnits)

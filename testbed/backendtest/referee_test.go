@@ -31,6 +31,7 @@ func TestRefereePassesTables(t *testing.T) {
 	var suite Suite
 	suite.addKinds()
 	suite.testSteps(t, open)
+	suite.testWindows(t, open)
 	suite.testHoldSteps(t, open)
 	suite.testHoldWaits(t, open)
 	testPlainBesideHeld(t, open(t))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ type shared struct {
 	texts   map[string][]byte // guarded by mu
 	down    bool              // guarded by mu
 	noTexts bool              // guarded by mu: SetText stores nothing
+	ttl     time.Duration     // guarded by mu: of the last text
 }
 
 var errDown = errors.New("down")
@@ -43,9 +45,10 @@ func (s *shared) Take(ctx context.Context, b *backend.Batch) error {
 	return s.Backend.Take(ctx, b)
 }
 
-func (s *shared) SetText(_ context.Context, key string, text []byte, _ time.Duration) error {
+func (s *shared) SetText(_ context.Context, key string, text []byte, ttl time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.ttl = ttl
 	if s.down {
 		return errDown
 	}
@@ -81,14 +84,17 @@ func newShared(t *testing.T) *shared {
 }
 
 func startReplica(t *testing.T, s *shared) *replica {
-	r := new(replica)
-	r.Feed = &Feed{
-		Store: s, KeyPrefix: "p:", Needed: func() bool { return true },
-		OnChange: func(texts [][]byte, all bool) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.calls = append(r.calls, fmt.Sprintf("%q %t", texts, all))
-		},
+	return start(t, &Feed{Store: s, KeyPrefix: "p:"})
+}
+
+// start runs a feed that is always needed.
+func start(t *testing.T, f *Feed) *replica {
+	r := &replica{Feed: f}
+	f.Needed = func() bool { return true }
+	f.OnChange = func(texts [][]byte, all bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.calls = append(r.calls, fmt.Sprintf("%q %t", texts, all))
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -189,7 +195,7 @@ func TestTextsThatAreMissing(t *testing.T) {
 		publish(t, r.Feed, "never")
 		time.Sleep(10 * PollPause)
 		wantCalls(t, r, "[] true", "[] true", "[] true", "[] true", "[] false")
-		for range maxTexts + 1 {
+		for range defaultMaxTexts + 1 {
 			publish(t, r.Feed, "many")
 		}
 		time.Sleep(PollPause)
@@ -234,5 +240,81 @@ func TestNotNeeded(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// Two feeds in one store do not hear each other, and each has its own pause.
+func TestFeedsSideBySide(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newShared(t)
+		pause := 20 * time.Millisecond
+		var pauseMu sync.Mutex
+		quick := func() *Feed {
+			return &Feed{Store: s, KeyPrefix: "p:", Name: "contention", Pause: func() time.Duration {
+				pauseMu.Lock()
+				defer pauseMu.Unlock()
+				return pause
+			}}
+		}
+		a, b := start(t, quick()), start(t, quick())
+		slow, other := startReplica(t, s), start(t, &Feed{Store: s, KeyPrefix: "q:", Name: "contention"})
+		publish(t, a.Feed, "soon")
+		publish(t, slow.Feed, "later")
+		time.Sleep(20 * time.Millisecond)
+		for _, r := range []*replica{a, b} {
+			wantCalls(t, r, `["soon"] true`)
+		}
+		wantCalls(t, slow)
+		time.Sleep(PollPause)
+		wantCalls(t, slow, `["later"] true`)
+		wantCalls(t, a)
+		wantCalls(t, other)
+		pauseMu.Lock()
+		pause = time.Minute
+		pauseMu.Unlock()
+		time.Sleep(30 * time.Millisecond) // All have asked for the next pause.
+		publish(t, b.Feed, "after a minute")
+		time.Sleep(59 * time.Second)
+		wantCalls(t, a)
+		time.Sleep(time.Second)
+		wantCalls(t, a, `["after a minute"] true`)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		want := []string{"p:ratelimit_change_1", "p:ratelimit_contention_1", "p:ratelimit_contention_2"}
+		if keys := slices.Sorted(maps.Keys(s.texts)); !slices.Equal(keys, want) {
+			t.Errorf("texts under %q, want %q", keys, want)
+		}
+	})
+}
+
+// The bounds of a feed are its own: how long a text stays, how long it is waited for, and how many are read.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newShared(t)
+		const pause = 20 * time.Millisecond
+		r := start(t, &Feed{
+			Store: s, Name: "contention", Pause: func() time.Duration { return pause },
+			TextTTL: 5 * time.Second, TextWait: 2 * pause, MaxTexts: 2,
+		})
+		publish(t, r.Feed, "one")
+		publish(t, r.Feed, "two")
+		time.Sleep(pause)
+		wantCalls(t, r, `["one" "two"] true`)
+		if s.ttl != 5*time.Second {
+			t.Errorf("texts stay for %v", s.ttl)
+		}
+		for range 3 {
+			publish(t, r.Feed, "many")
+		}
+		time.Sleep(pause)
+		wantCalls(t, r, "[] false")
+		s.set(func() { s.noTexts = true })
+		publish(t, r.Feed, "never")
+		s.set(func() { s.noTexts = false })
+		publish(t, r.Feed, "behind it")
+		time.Sleep(3 * pause)
+		wantCalls(t, r, "[] true", "[] true", `["behind it"] false`)
 	})
 }

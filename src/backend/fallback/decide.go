@@ -23,7 +23,7 @@ const denyRetryAfter = time.Second
 
 // decideUnanswered replaces the verdicts of b that have an Err, unless ctx has ended.
 func (s *Store) decideUnanswered(ctx context.Context, b *backend.Batch, p *takeScratch) error {
-	ended, down, replicas := ctx.Err() != nil, false, uint64(s.replicaCount.Load())
+	ended, down, replicas := ctx.Err() != nil, false, uint64(s.cfg.Replicas())
 	// append must not move the limits, since hits of p.localHits point to them
 	p.limitShares = slices.Grow(p.limitShares[:0], len(b.Hits))
 	for i := 0; i < len(b.Hits); {

@@ -41,7 +41,7 @@ func (s *Store) ForgetLocalCounts() error {
 // SetLocalCounts changes only the counters that this process counts while the store does not answer. An amount is
 // divided among the replicas as limits are. It is for changes that another replica has made in the store.
 func (s *Store) SetLocalCounts(ctx context.Context, b *backend.Batch) error {
-	replicas := uint64(s.replicaCount.Load())
+	replicas := uint64(s.cfg.Replicas())
 	local, shares := *b, make([]algorithm.Limit, len(b.Hits))
 	local.Hits, local.Verdicts = slices.Clone(b.Hits), make([]backend.Verdict, len(b.Hits))
 	for i := range local.Hits {

@@ -8,7 +8,45 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
+
+// A share follows the number of replicas, which changes while the store is away.
+func TestShareFollowsReplicas(t *testing.T) {
+	t.Parallel()
+	replicas := 0
+	next := inMemory(t)
+	next.down.Store(true)
+	s, err := New(next, Config{Replicas: func() int { return replicas }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	only, err := New(next, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := fixed(10, time.Hour)
+	for i, tt := range []struct {
+		store        *Store
+		replicas     int
+		amount       uint64
+		over         bool
+		before, left uint64
+	}{
+		{s, 4, 3, false, 0, 0},
+		{s, 4, 1, true, 3, 0},
+		{s, 2, 1, false, 3, 1}, // What was refused under 3 of 10 does not count under 5 of 10.
+		{s, 0, 5, false, 4, 1},
+		{only, 0, 9, false, 0, 1},
+	} {
+		replicas = tt.replicas
+		v := send(t, tt.store, 0, local("k", limit, tt.amount))[0]
+		if v.Over != tt.over || v.Before != tt.before || v.Remaining != tt.left ||
+			v.Fallback != backend.FallbackLocal {
+			t.Errorf("hit %d of %d with %d replicas: %+v", i, tt.amount, tt.replicas, v)
+		}
+	}
+}
 
 func TestShare(t *testing.T) {
 	for _, tt := range []struct {

@@ -44,6 +44,7 @@ func (p protocol) FillCall(c *remote.Call, b *backend.Batch, now int64) error {
 			return ErrUnsupported
 		}
 		hit := remote.NewHit(h)
+		hit.ResolveWindow(h, now)
 		hit.Cost = remote.CommandCost
 		ttl := remote.WindowTTL(h.Limit, now) + ttlSlack
 		sliding := h.Limit.Kind == algorithm.SlidingWindowCounter
@@ -51,7 +52,7 @@ func (p protocol) FillCall(c *remote.Call, b *backend.Batch, now int64) error {
 			ttl += h.Limit.Period
 		}
 		hit.SetTTL(ttl, cfg.ExpirationJitter, !b.Now.IsZero())
-		if sliding && h.Amount == 0 {
+		if sliding && hit.Amount == 0 {
 			hit.Op = algorithm.Look
 		}
 		c.Keys = appendKey(c.Keys, h, now, cfg.TagKeys, 0)
@@ -77,7 +78,7 @@ func (protocol) Verdicts(c *remote.Call, b *backend.Batch, now int64) {
 		*v = backend.Verdict{Err: current.Err}
 		if h.Limit.Kind != algorithm.SlidingWindowCounter {
 			if v.Err == nil {
-				_, v.Outcome = algorithm.TakeFixed(h.Limit, uint64(current.CountBefore), now, h.Op, h.Amount)
+				_, v.Outcome = algorithm.TakeFixed(h.Limit, uint64(current.CountBefore), now, h.Op, current.Amount)
 			}
 			continue
 		}
@@ -88,7 +89,7 @@ func (protocol) Verdicts(c *remote.Call, b *backend.Batch, now int64) {
 				WindowStart: start, PreviousCount: uint64(previous.CountBefore),
 				CurrentCount: uint64(current.CountBefore),
 			}
-			_, v.Outcome = algorithm.TakeSlidingCounter(h.Limit, buckets, now, h.Op, h.Amount)
+			_, v.Outcome = algorithm.TakeSlidingCounter(h.Limit, buckets, now, h.Op, current.Amount)
 		}
 	}
 }

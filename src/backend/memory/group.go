@@ -231,13 +231,13 @@ func (g *groupScratch) tryHit(sh *shard, h *backend.Hit, t *hitTrial, now int64)
 		return g.trySlidingHit(sh, h, t, now)
 	case t.copyIndex == noCopy:
 		st := sh.counterState(h.Limit, t.id, now)
-		return st.Take(h.Limit, now, h.Op, h.Amount)
+		return st.Take(h.Limit, now, h.Op, h.AmountIn(&st, now))
 	}
 	st := &g.copies.packed[t.copyIndex]
 	if t.isFirst {
 		*st = sh.counterState(h.Limit, t.id, now)
 	}
-	return st.Take(h.Limit, now, h.Op, h.Amount)
+	return st.Take(h.Limit, now, h.Op, h.AmountIn(st, now))
 }
 
 // trySlidingHit is tryHit for a sliding window, whose log is too long to be copied.

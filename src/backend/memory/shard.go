@@ -64,6 +64,9 @@ type shard struct {
 
 // applyHit applies h to its counter. Fixed windows, the most common kind, take a short path.
 func (sh *shard) applyHit(h *backend.Hit, id counterID, now int64) algorithm.Outcome {
+	if h.Window != 0 {
+		return sh.applyWindowRefund(*h, id, now)
+	}
 	if h.Limit.Hold > 0 {
 		return sh.applyHeldHit(h, id, now)
 	}
@@ -94,6 +97,13 @@ func (sh *shard) applyHit(h *backend.Hit, id counterID, now int64) algorithm.Out
 	}
 	sl.recordUse(h, &v, now)
 	return v
+}
+
+// applyWindowRefund is applyHit for a refund of units that one window counted.
+func (sh *shard) applyWindowRefund(h backend.Hit, id counterID, now int64) algorithm.Outcome {
+	st := sh.counterState(h.Limit, id, now)
+	h.Amount, h.Window = h.AmountIn(&st, now), 0
+	return sh.applyHit(&h, id, now)
 }
 
 // applyPackedHit is apply for the kinds whose state is packed into a slot.

@@ -574,3 +574,30 @@ func TestRuleHash(t *testing.T) {
 		t.Error("an equal calendar has another hash")
 	}
 }
+
+// fast is a store whose clock is ahead of that of this process.
+type fast struct {
+	backend.Backend
+	by time.Duration
+}
+
+func (f fast) Take(ctx context.Context, b *backend.Batch) error {
+	c := *b
+	c.Now = b.Now.Add(f.by)
+	return f.Backend.Take(ctx, &c)
+}
+
+// The window of a first hit follows the clock of the store. A refusal from the cache names the same end, exactly.
+func TestWindowEndIsTheStores(t *testing.T) {
+	t.Parallel()
+	c := New(fast{counters(t), 1234567 * time.Microsecond}, 0)
+	l := &algorithm.Limit{Kind: algorithm.FirstHitWindow, Max: 2, Period: time.Minute}
+	want := epoch.Add(time.Minute + 1234567*time.Microsecond).UnixNano()
+	send(t, c, epoch, hit("k", l, 2))
+	for i, at := range []time.Duration{time.Second, 2 * time.Second, 59 * time.Second} {
+		v := send(t, c, epoch.Add(at), hit("k", l, 1))[0]
+		if !v.Over || v.Cached != (i > 0) || v.WindowEnd != want {
+			t.Errorf("after %v: %+v, want a window that ends at %d", at, v, want)
+		}
+	}
+}

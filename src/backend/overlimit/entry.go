@@ -50,6 +50,8 @@ type cacheEntry struct {
 	// instant at which a sliding window is empty.
 	counterState uint64
 	ruleHash     uint64 // is that of the limit and the generation; see Cache.ruleHash
+	// windowEnd is the Outcome.WindowEnd of a first-hit window, by the clock of the store; 0 for other kinds.
+	windowEnd int64
 }
 
 // newEntry returns the entry that the store's verdict on h allows; ok is false if it allows none. since is when the
@@ -74,7 +76,7 @@ func newEntry(h *backend.Hit, v *backend.Verdict, since int64) (e cacheEntry, ok
 		e.validUntil, e.counterState = v.FullUntil, v.After
 		return e, true
 	case algorithm.FirstHitWindow:
-		e.validUntil, e.counterState = empty, v.After
+		e.validUntil, e.counterState, e.windowEnd = empty, v.After, v.WindowEnd
 		return e, true
 	case algorithm.GCRA:
 		e.validUntil, e.counterState = empty+l.EmissionInterval()-l.BurstTolerance(), uint64(empty)
@@ -87,17 +89,28 @@ func newEntry(h *backend.Hit, v *backend.Verdict, since int64) (e cacheEntry, ok
 	return e, false
 }
 
-const entryBytes = 32
+// entryBytes is the size of the longest encoding of an entry. Without a windowEnd it has 8 bytes less.
+const entryBytes = 40
 
-func (e *cacheEntry) encode(b *[entryBytes]byte) {
-	for i, n := range [...]uint64{uint64(e.validSince), uint64(e.validUntil), e.counterState, e.ruleHash} {
+func (e *cacheEntry) encode(b *[entryBytes]byte) []byte {
+	for i, n := range [...]uint64{
+		uint64(e.validSince), uint64(e.validUntil), e.counterState, e.ruleHash, uint64(e.windowEnd),
+	} {
 		binary.LittleEndian.PutUint64(b[8*i:], n)
 	}
+	if e.windowEnd == 0 {
+		return b[:entryBytes-8]
+	}
+	return b[:]
 }
 
 func decodeEntry(b []byte) cacheEntry {
 	n := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
-	return cacheEntry{validSince: int64(n(0)), validUntil: int64(n(1)), counterState: n(2), ruleHash: n(3)}
+	e := cacheEntry{validSince: int64(n(0)), validUntil: int64(n(1)), counterState: n(2), ruleHash: n(3)}
+	if len(b) == entryBytes {
+		e.windowEnd = int64(n(4))
+	}
+	return e
 }
 
 // verdict returns the verdict on h, a charge or a look, at the instant at; ok is false if the store must decide.
@@ -114,7 +127,7 @@ func (e *cacheEntry) verdict(h *backend.Hit, at int64) (v backend.Verdict, ok bo
 		}
 		v.Outcome = algorithm.Outcome{
 			Over: true, Before: e.counterState, After: e.counterState, RetryAfter: left,
-			ResetAfter: left, FullUntil: e.validUntil,
+			ResetAfter: left, FullUntil: e.validUntil, WindowEnd: e.validUntil,
 		}
 		if !l.CanPass(h.Amount) {
 			v.RetryAfter = algorithm.Never
@@ -124,6 +137,7 @@ func (e *cacheEntry) verdict(h *backend.Hit, at int64) (v backend.Verdict, ok bo
 			Count:     e.counterState,
 			WindowEnd: e.validUntil,
 		}, at, look, h.Amount)
+		v.WindowEnd = e.windowEnd
 	case algorithm.GCRA:
 		_, v.Outcome = algorithm.TakeGCRA(l, algorithm.GCRAState{TAT: int64(e.counterState)}, at, look, h.Amount)
 	case algorithm.SlidingWindow:

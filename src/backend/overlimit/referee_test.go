@@ -131,7 +131,7 @@ func same(a, b backend.Verdict) bool {
 // sameOutside compares what a caller of the service gets to see.
 func sameOutside(a, b backend.Verdict) bool {
 	return a.Over == b.Over && a.Remaining == b.Remaining && a.RetryAfter == b.RetryAfter &&
-		a.ResetAfter == b.ResetAfter
+		a.ResetAfter == b.ResetAfter && a.WindowEnd == b.WindowEnd
 }
 
 func TestReferee(t *testing.T) {

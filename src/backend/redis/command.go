@@ -266,6 +266,10 @@ func appendScriptArgs(b []byte, h *remote.Hit) []byte {
 			increment = l.EmissionInterval()
 		}
 	}
+	intervalOrWindow := l.MinInterval.Microseconds()
+	if h.Window != 0 {
+		intervalOrWindow = windowMicros(h.Window)
+	}
 	kind := scriptKinds[l.Kind]
 	switch {
 	case h.CountDown:
@@ -276,7 +280,7 @@ func appendScriptArgs(b []byte, h *remote.Hit) []byte {
 	b = appendBulk(b, kind)
 	b = appendBulk(b, scriptOps[h.Op])
 	for _, n := range [...]int64{
-		int64(h.Amount), int64(l.Max), scriptFlags(h), h.TTL, l.Period.Microseconds(), l.MinInterval.Microseconds(),
+		int64(h.Amount), int64(l.Max), scriptFlags(h), h.TTL, l.Period.Microseconds(), intervalOrWindow,
 		increment / 1000, increment % 1000, tolerance / 1000, tolerance % 1000,
 	} {
 		b = appendBulkNumber(b, n)
@@ -293,6 +297,15 @@ func appendScriptArgs(b []byte, h *remote.Hit) []byte {
 	b = appendBulkNumber(b, expiredHoldLife(l).Microseconds())
 	b = appendBulkNumber(b, h.WindowStart)
 	return appendBulkNumber(b, h.WindowEnd)
+}
+
+// windowMicros returns the end of a window in µs since the Unix epoch, or an end that no window has, for one that the
+// clock of Redis cannot have had.
+func windowMicros(end int64) int64 {
+	if end%int64(time.Microsecond) != 0 {
+		return -1
+	}
+	return end / int64(time.Microsecond)
 }
 
 // expiredHoldLife returns how long a hold that expired is kept: at least as long as it may still be charged. See

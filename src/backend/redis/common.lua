@@ -44,6 +44,11 @@ local function judge_count(n, h, room)
   return over, 0
 end
 
+-- is_late says whether h is a refund of units that another window counted than that which ends at window_end.
+local function is_late(h, window_end)
+  return h.op == 'refund' and h.window ~= 0 and h.window ~= window_end
+end
+
 -- corrects returns add, or nil if the hit adds nothing to a state that is ahead of the clock. Such a state is written
 -- as look returned it, so that its wait starts now.
 local function corrects(s, add)

@@ -45,6 +45,9 @@ func (p *protocol) FillCall(c *remote.Call, b *backend.Batch, now int64) error {
 			keyStart := len(c.Keys)
 			c.Keys = remote.AppendKey(c.Keys, h, now, p.cfg.TagKeys)
 			hit := remote.NewHit(h)
+			if h.Limit.Kind == algorithm.FixedWindow {
+				hit.ResolveWindow(h, now)
+			}
 			keyEnd := len(c.Keys)
 			c.Keys = remote.AppendHoldsKey(c.Keys, h)
 			if hit.HoldsKeyBytes = len(c.Keys) - keyEnd; h.Limit.Hold > 0 && h.Limit.Kind == algorithm.FixedWindow {

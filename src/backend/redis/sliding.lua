@@ -34,6 +34,7 @@ local function sliding_window_counter()
       return {start, previous, current}
     end,
     judge = function(s, h)
+      if is_late(h, s[1] + h.period) then return false, corrects(s, 0) end
       if h.op == 'refund' then return false, corrects(s, -min(s[3], h.amount)) end
       local add = min(h.amount, max_count - s[3])
       if h.op == 'force' then return false, corrects(s, add) end

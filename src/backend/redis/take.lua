@@ -21,12 +21,13 @@ local hits, seen, twice, atomic = {}, {}, false, false
 local k, a = 1, 2
 while k <= #KEYS do
   local key, letter, flags, h = KEYS[k], ARGV[a], ARGV[a + 4] + 0, nil
-  -- bucket is where in ARGV the increment and the tolerance of gcra are. Times are in µs, ttl in s.
+  -- bucket is where in ARGV the increment and the tolerance of gcra are. Times are in µs, ttl in s. An algorithm without
+  -- a min_interval has window in its place: the end of the window that counted the units of a refund, or 0.
   if flags < 8 then
     h = {
       key = key, kind = kind_of(letter), op = operations[ARGV[a + 1]], text = ARGV[a + 2], amount = ARGV[a + 2] + 0,
       max = ARGV[a + 3] + 0, ttl = ARGV[a + 5], period = ARGV[a + 6] + 0, min_interval = ARGV[a + 7] + 0,
-      bucket = a + 8,
+      window = ARGV[a + 7] + 0, bucket = a + 8,
     }
     a = a + 12
   else
@@ -34,7 +35,7 @@ while k <= #KEYS do
     h = {
       key = key, kind = holds, under = letter ~= 'n' and kind_of(letter), ask = operations[ARGV[a + 1]], op = 'look',
       amount = 0, units = ARGV[a + 2] + 0, max = ARGV[a + 3] + 0, ttl = ARGV[a + 5], period = ARGV[a + 6] + 0,
-      min_interval = 0, bucket = a + 8, release = flags >= 16, id = ARGV[a + 12], hold = ARGV[a + 13] + 0,
+      min_interval = 0, window = 0, bucket = a + 8, release = flags >= 16, id = ARGV[a + 12], hold = ARGV[a + 13] + 0,
       keep = ARGV[a + 14] + 0, start = ARGV[a + 15] + 0, stop = ARGV[a + 16] + 0,
     }
     if letter ~= 'n' then k = k + 1 end

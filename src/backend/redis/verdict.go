@@ -24,7 +24,7 @@ type counterState [replyNumbersPerState]int64
 func outcome(c *remote.Call, i int, h *backend.Hit, now int64) algorithm.Outcome {
 	numbers := c.Hits[i].ScriptReply
 	if len(numbers) == 0 {
-		return (&counterState{c.Hits[i].CountBefore}).outcome(h.Limit, now, h.Op, h.Amount)
+		return (&counterState{c.Hits[i].CountBefore}).outcome(h.Limit, now, h.Op, c.Hits[i].Amount)
 	}
 	if h.Limit.Kind != algorithm.FixedWindow {
 		now = numbers[0] * int64(time.Microsecond)
@@ -49,7 +49,12 @@ func outcomeOfState(numbers []int64, h *backend.Hit, now int64) algorithm.Outcom
 	if h.Limit.Hold > 0 {
 		return heldOutcome(&counter, numbers[replyNumbersPerState:], h, now)
 	}
-	return counter.outcome(h.Limit, now, h.Op, h.Amount)
+	amount := h.Amount
+	if h.Window != 0 {
+		st := counter.state(h.Limit.Kind)
+		amount = h.AmountIn(&st, now)
+	}
+	return counter.outcome(h.Limit, now, h.Op, amount)
 }
 
 // heldOutcome returns the outcome of h on a counter with holds.

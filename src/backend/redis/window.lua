@@ -27,6 +27,7 @@ end
 
 local function judge_first_hit(s, h)
   local over, add = judge_count(s[1], h, max_count - s[1])
+  if is_late(h, s[2]) then add = 0 end
   return over, corrects(s, add)
 end
 

@@ -54,6 +54,8 @@ type Hit struct {
 	NoVeto    bool
 	CountDown bool
 	HoldID    algorithm.HoldID
+	// Window is the backend.Hit.Window of a refund that the server must compare with the window of the counter.
+	Window int64
 	// HoldsKeyBytes is the length of the second key of a limit with holds, which was appended to Call.Keys behind the
 	// first one; 0 for none.
 	HoldsKeyBytes int
@@ -143,7 +145,15 @@ func (c *Call) allKeys(i int) []byte {
 func NewHit(h *backend.Hit) Hit {
 	return Hit{
 		Limit: *h.Limit, Amount: h.Amount, Op: h.Op, Atomic: h.Atomic, NoVeto: h.NoVeto,
-		CountDown: h.StoresRemaining, HoldID: h.HoldID,
+		CountDown: h.StoresRemaining, HoldID: h.HoldID, Window: h.Window,
+	}
+}
+
+// ResolveWindow sets the amount of h if it is a refund of units that one window counted, where of is its hit in the
+// batch. The key of h names the window of the instant now, so the server need not compare windows.
+func (h *Hit) ResolveWindow(of *backend.Hit, now int64) {
+	if of.Window != 0 {
+		h.Amount, h.Window = of.AmountIn(new(algorithm.State), now), 0
 	}
 }
 

@@ -243,7 +243,10 @@ func configuredLimit(r *rules.Rule) Charge {
 	if r.Unlimited {
 		return c
 	}
-	c.Limit, c.Fallback = uint64(r.Requests), fallbackName(r.Fallback)
+	c.Limit, c.Fallback, c.WhyExact = uint64(r.Requests), fallbackName(r.Fallback), r.WhyExact
+	if r.Counting == backend.Leased {
+		c.Counting, c.OnContention = r.Counting.String(), r.OnContention.String()
+	}
 	if r.Enforcement != nil {
 		c.EnforcePercent = new(r.EnforcePercent())
 	}

@@ -87,6 +87,11 @@ type Charge struct {
 	NotEnforced    bool     `json:"not_enforced,omitempty"`
 	// Fallback is the rule's on_store_failure; empty for error.
 	Fallback string `json:"on_store_failure,omitempty"`
+	// Counting is leased, or empty for exact. OnContention is that of a leased limit. WhyExact says why the limit is exact
+	// although its domain or file asks for leases; empty if nothing does.
+	Counting     string `json:"counting,omitempty"`
+	OnContention string `json:"on_contention,omitempty"`
+	WhyExact     string `json:"why_exact,omitempty"`
 	// SharedValues lists the parts of the rule, as key=value, whose values share one counter.
 	SharedValues []string `json:"shared,omitempty"`
 	ReplacedBy   []string `json:"replaced_by,omitempty"`

@@ -32,6 +32,8 @@ func (s *Shared) NewCompiler(opt Options) *Compiler {
 func (c *Compiler) AddConfig(cfg *DomainConfig) {
 	d := c.addDomain(cfg)
 	d.Fallback = c.parseFallback(c.options.Fallback, cfg.Fallback)
+	d.Counting = c.parseCounting(c.options.Counting, cfg.Counting)
+	d.OnContention = c.parseContention(c.options.OnContention, cfg.OnContention)
 	c.setQuotaBuckets(d, cfg)
 	c.warnedKeys = make(map[keyPair]bool)
 	path := compilePath{

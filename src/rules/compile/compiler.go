@@ -28,6 +28,9 @@ type Options struct {
 	ChargesAllOrNothing bool
 	// Fallback decides hits that the store does not answer, unless the rules have on_store_failure.
 	Fallback backend.Fallback
+	// Counting and OnContention are those of limits whose rules do not have them. A limit that cannot be leased is exact.
+	Counting     backend.Counting
+	OnContention backend.Contention
 	// PeerKey returns the key that another program in the same store has for a limit of an ordered list; nil for a limit
 	// that it does not have. If PeerKey is nil, all limits have keys of this service.
 	PeerKey func(*rules.Rule) *rules.PeerKey

@@ -33,6 +33,10 @@ type DomainConfig struct {
 	// Fallback is one of backend.FallbackNames. It holds for limits without a fallback, also for those in requests. Nil
 	// stands for Options.Fallback.
 	Fallback *Positioned[string] `yaml:"on_store_failure"`
+	// Counting is one of backend.CountingNames, and OnContention one of backend.ContentionNames. They hold for the same
+	// limits as Fallback. Nil stands for those of Options.
+	Counting     *Positioned[string] `yaml:"counting"`
+	OnContention *Positioned[string] `yaml:"on_contention"`
 	// QuotaBuckets is false by default. With true the rules also apply to quota buckets, so all limits must be divisible.
 	QuotaBuckets *Positioned[bool] `yaml:"quota_buckets"`
 }
@@ -161,6 +165,9 @@ type RateLimitConfig struct {
 	// true by default for a fixed_window without Hold only
 	CountBlocked *Positioned[bool]   `yaml:"count_blocked"`
 	Fallback     *Positioned[string] `yaml:"on_store_failure"` // DomainConfig.Fallback by default
+	// Counting and OnContention are those of DomainConfig by default.
+	Counting     *Positioned[string] `yaml:"counting"`
+	OnContention *Positioned[string] `yaml:"on_contention"`
 	// EnforcePercent is the percentage of counters, 0 to 100, for which the limit is enforced. It is 100 by default.
 	EnforcePercent *Positioned[float64] `yaml:"enforce_percent"`
 	// Hold is the time after which a hold expires; without it hits cannot be held. HoldID is the key of the entry that

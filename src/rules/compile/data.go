@@ -8,6 +8,7 @@ import (
 	"ratelimit/src/rules/match"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/rules/datafile"
 )
 
@@ -141,6 +142,7 @@ func (c *limitCompiler) ruleWithLimit(base *rules.Rule, path string, of datafile
 	if of.Unlimited {
 		r.Unlimited, r.Rate, r.Limit = true, rules.Rate{UnitMultiplier: 1}, algorithm.Limit{}
 		r.HasPeriod, r.HoldIDKey, r.Enforcement = false, "", nil
+		r.Counting, r.OnContention, r.WhyExact = backend.Exact, backend.Wait, ""
 		return &r
 	}
 	at := rules.Pos{File: path, Line: of.Line, Col: of.Col}
@@ -166,15 +168,13 @@ func (c *limitCompiler) ruleWithLimit(base *rules.Rule, path string, of datafile
 		}
 		c.checkCountable(&r.Limit, &cfg)
 	}
+	setCountingOfCopy(&r)
 	return &r
 }
 
 // refuseLimitsOfFileAbove reports a limit above that comes from a file: it depends on a value that only the search
 // knows.
 func (c *report) refuseLimitsOfFileAbove(at rules.Pos, above []*rules.Rule) {
-	isOfFile := func(r *rules.Rule) bool {
-		return len(r.Path) > 0 && r.Path[len(r.Path)-1].Kind == rules.LevelLimitsFrom
-	}
 	if i := slices.IndexFunc(above, isOfFile); i >= 0 {
 		c.problems.Add(at, "write `charge: leaf` here, or give the levels below descriptors of their own in the request",
 			"charge: path cannot charge the limit at %v, which is one of limits_from", above[i].Pos)

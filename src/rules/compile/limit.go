@@ -42,11 +42,12 @@ func (c *Compiler) compileLimit(limit *RateLimitConfig, p compilePath, at rules.
 	if r.Unlimited {
 		c.checkBesideUnlimited(r, limit, p)
 	} else {
-		c.setLimit(r, limit)
+		c.setLimit(r, limit, p.domain)
 		if p.domain.HasQuotaBuckets {
 			c.checkDivisible(&r.Limit, limit)
 		}
 		r.Fallback = c.parseFallback(p.fallback, limit.Fallback)
+		c.setCounting(r, limit, p.domain)
 		c.setEnforcement(r, limit)
 	}
 	return r
@@ -96,8 +97,8 @@ func (c *limitCompiler) checkBesideUnlimited(r *rules.Rule, limit *RateLimitConf
 	c.refuseBesideUnlimited(limit)
 }
 
-// setLimit sets r.Limit for a rule that is not unlimited.
-func (c *limitCompiler) setLimit(r *rules.Rule, cfg *RateLimitConfig) {
+// setLimit sets r.Limit for a rule of d that is not unlimited.
+func (c *limitCompiler) setLimit(r *rules.Rule, cfg *RateLimitConfig, d *rules.Domain) {
 	problems := len(c.problems)
 	kind, known := c.parseAlgorithm(cfg.Algorithm)
 	l := algorithm.Limit{Kind: kind, Max: uint64(cfg.RequestsPerUnit)}
@@ -110,7 +111,7 @@ func (c *limitCompiler) setLimit(r *rules.Rule, cfg *RateLimitConfig) {
 	if !known {
 		return
 	}
-	c.checkSettings(cfg, l.Kind)
+	c.checkSettings(cfg, l.Kind, d.Counting)
 	if l.Kind == algorithm.Concurrency {
 		c.checkOpenHolds(cfg.Pos, cfg.RequestsPerUnit)
 	}
@@ -314,13 +315,21 @@ func (s *StoreSupport) adviseOtherStores() string {
 // parseFallback returns the fallback that v, the value of on_store_failure, names. If v is nil, it returns the
 // inherited one.
 func (c *report) parseFallback(inherited backend.Fallback, v *Positioned[string]) backend.Fallback {
+	return parseWord(c, inherited, v, "on_store_failure", backend.ParseFallback, backend.FallbackNames())
+}
+
+// parseWord returns what v, the value of a setting, means: one of words, as parse reads them. If v is nil, it returns
+// the inherited value.
+func parseWord[T any](c *report, inherited T, v *Positioned[string], setting string,
+	parse func(word string) (value T, known bool), words []string,
+) T {
 	if v == nil {
 		return inherited
 	}
-	f, known := backend.ParseFallback(v.Value)
+	value, known := parse(v.Value)
 	if !known {
-		c.problems.Add(v.Pos, rules.SuggestFix(v.Value, backend.FallbackNames(),
-			"write "+rules.JoinWithOr(backend.FallbackNames())), "on_store_failure is not known: %s", rules.Quote(v.Value))
+		c.problems.Add(v.Pos, rules.SuggestFix(v.Value, words, "write "+rules.JoinWithOr(words)), "%s is not known: %s",
+			setting, rules.Quote(v.Value))
 	}
-	return f
+	return value
 }

@@ -48,6 +48,7 @@ func (c *Compiler) compileOrderedList(l *match.List, cfg *DomainConfig, p compil
 		}
 	}
 	rules.SetListKeys(valid, c.options.PeerKey)
+	c.setCountingOfPeers(l, list)
 }
 
 // addListRules adds the rules of list, without their limits, to l, and returns the match of each. It returns false if

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/rules"
 )
 
@@ -49,12 +50,17 @@ func (c *limitCompiler) refuseBesideUnlimited(cfg *RateLimitConfig) {
 	}
 }
 
-// checkSettings reports the settings that mean nothing to an algorithm, or without or beside other settings.
-func (c *limitCompiler) checkSettings(cfg *RateLimitConfig, kind algorithm.Kind) {
+// checkSettings reports the settings that mean nothing to an algorithm, or without or beside other settings. counting
+// is the default of the domain.
+func (c *limitCompiler) checkSettings(cfg *RateLimitConfig, kind algorithm.Kind, counting backend.Counting) {
+	if v := cfg.Counting; v != nil {
+		counting, _ = backend.ParseCounting(v.Value)
+	}
 	on := map[string]bool{
-		"":               true,
-		"calendar: true": cfg.Calendar != nil && cfg.Calendar.Value,
-		"hold":           cfg.Hold != nil || kind == algorithm.Concurrency,
+		"":                 true,
+		"calendar: true":   cfg.Calendar != nil && cfg.Calendar.Value,
+		"counting: leased": counting == backend.Leased,
+		"hold":             cfg.Hold != nil || kind == algorithm.Concurrency,
 	}
 	for i := range rules.Settings {
 		s := &rules.Settings[i]

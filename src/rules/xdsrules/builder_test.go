@@ -35,8 +35,12 @@ func (b builder) anyOf() *configv3.RateLimitConfig {
 	if b.one(4) {
 		m.OnStoreFailure = configv3.OnStoreFailure(b.IntN(5))
 	}
+	if b.one(4) {
+		m.Counting, m.OnContention = configv3.Counting(b.IntN(3)), configv3.OnContention(b.IntN(3))
+	}
 	m.QuotaBuckets = b.one(10)
 	if b.one(100) {
+		m.Counting, m.OnContention = configv3.Counting(pick[int32](b, 1, 3)), configv3.OnContention(pick[int32](b, 1, 3))
 		m.Charge, m.OnReject, m.OnStoreFailure = -1, 77, configv3.OnStoreFailure(pick[int32](b, 1, 5))
 	}
 	if b.one(3) {
@@ -211,6 +215,12 @@ func (b builder) limit() *configv3.RateLimitPolicy {
 	}
 	if b.one(4) {
 		m.OnStoreFailure = configv3.OnStoreFailure(b.IntN(5))
+	}
+	if b.one(4) {
+		m.Counting = configv3.Counting(b.IntN(3))
+		if m.Counting == configv3.Counting_LEASED {
+			m.OnContention = configv3.OnContention(b.IntN(3))
+		}
 	}
 	if b.one(6) {
 		m.EnforcePercent = wrapperspb.Double(pick(b, 0, 0.5, 10, 10, 99.9, 100))

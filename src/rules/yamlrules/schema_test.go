@@ -277,6 +277,8 @@ var beyondSchema = []struct{ what, why string }{
 	{`a burst of .* takes longer than 100 years to come back`, "multiplies"},
 	{`the time zone .* is not known`, "the list of time zones is long"},
 	{`enforce_percent is no finite number`, "JSON has no such numbers"},
+	{`on_contention means nothing without counting: leased`, "the file or COUNTING_MODE may say leased"},
+	{`counting: leased is not possible: min_interval`, "0.1ns has a digit that is not 0"},
 	{`.* is a (fraction|floating-point number)`, "1.0 and 1e3 are whole numbers to a schema"},
 	{`.* begins with 0 as octal numbers do`, "08 is eight to YAML 1.2"},
 	{`.* is a number of more than 64 bits`, "editors have 53 bits of it"},
@@ -332,6 +334,7 @@ func TestSchemaRefuses(t *testing.T) {
 	for _, limit := range []string{
 		"{period: 0.1ns}", "{algorithm: gcra, unit: day, min_interval: -0.1s}", "{period: 1s500ms}",
 		"{algorithm: gcra, period: 1us1ns}",
+		"{algorithm: gcra, unit: day, requests_per_unit: 9, min_interval: 0s1s, counting: leased}",
 		"{unit: day, requests_per_unit: 1.0}", "{unit: day, requests_per_unit: 18446744073709551616}",
 		"{unit: day, name: 18446744073709551615}", "{unit: day, name: a, replaces: [{name: a}]}",
 	} {
@@ -488,6 +491,8 @@ func TestSchemaOfRandomLimits(t *testing.T) {
 			"true",
 		}},
 		{"on_store_failure", []string{"error", "allow", "deny", "local", "~", "closed", "5"}},
+		{"counting", []string{"exact", "leased", "leased", "~", "lease", "5"}},
+		{"on_contention", []string{"wait", "refuse", "~", "fail", "[wait]"}},
 		{"name", []string{"a", "5", "~", "true", "{}"}},
 		{"replaces", []string{
 			"[]", "~", "[{name: b}]", "[{name: ''}]", "[{}]", "[b]", "{name: b}",

@@ -7,33 +7,42 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/fallback"
+	"ratelimit/src/backend/replicas"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 	"ratelimit/src/settings"
 )
 
-// addFallback puts the fallback in front of the store. It decides hits that the store does not answer.
-func (s *Store) addFallback() error {
-	f, err := fallback.New(s.Backend, fallback.Config{
-		Replicas:  s.cfg.Failure.Replicas,
+// countReplicas has replicas count themselves in the store, while some rule needs to know how many share it.
+func (s *Store) countReplicas() error {
+	counter, err := replicas.New(s.Backend, replicas.Config{
+		Fixed:     s.cfg.Failure.Replicas,
 		KeyPrefix: s.cfg.CacheKeyPrefix,
-		MaxBytes:  s.cfg.MemoryMaxBytes,
-		OnReplicas: func(before, after int) {
-			s.cfg.Log.Infof("the limits of on_store_failure: local are shared by %s, before by %d", output.Plural(after, "replica"),
-				before)
+		OnChange: func(before, after int) {
+			s.cfg.Log.Infof("the store is shared by %s, before by %d", output.Plural(after, "replica"), before)
 		},
-		OnHeartbeatsFail: func(err error) {
-			s.cfg.Log.Warnf("replicas cannot count themselves in the store, so they share the limits of on_store_failure: local "+
+		OnFailure: func(err error) {
+			s.cfg.Log.Warnf("replicas cannot count themselves in the store, so leases and on_store_failure: local divide limits "+
 				"as if nothing had changed; REPLICAS says how many there are: %v", err)
 		},
 	})
 	if err != nil {
+		return fmt.Errorf("REPLICAS: %w", err)
+	}
+	s.Replicas, s.Runners = counter, append(s.Runners, counter.Run)
+	return nil
+}
+
+// addFallback puts the fallback in front of the store. It decides hits that the store does not answer.
+func (s *Store) addFallback() error {
+	f, err := fallback.New(s.Backend, fallback.Config{Replicas: s.Replicas.Count, MaxBytes: s.cfg.MemoryMaxBytes})
+	if err != nil {
 		return fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
 	}
-	s.Backend, s.Fallback, s.Runners = f, f, append(s.Runners, f.Run)
+	s.Backend, s.Fallback = f, f
 	s.cfg.Heap.Watch(func() int64 { return f.Stats().LocalCounters.Bytes }, s.cfg.MemoryMaxBytes)
 	s.cfg.Figures.ShowFigures("fallback", "", func() (v fallbackFigures) {
-		v.Stats, v.Hits = f.Stats(), make(map[string]uint64)
+		v.Stats, v.Replicas, v.Hits = f.Stats(), s.Replicas.Count(), make(map[string]uint64)
 		for i, word := range backend.FallbackNames() {
 			v.Hits[word] = v.UnansweredHits[i]
 		}
@@ -44,7 +53,8 @@ func (s *Store) addFallback() error {
 
 type fallbackFigures struct {
 	fallback.Stats
-	Hits map[string]uint64 // counts the hits that the store did not answer, by on_store_failure.
+	Replicas int               // how many replicas share the limits.
+	Hits     map[string]uint64 // counts the hits that the store did not answer, by on_store_failure.
 }
 
 // DefaultFallback returns the on_store_failure of rules that do not name one.
@@ -94,13 +104,28 @@ func (s *Store) FallbacksOf(set *rules.Set) (names []string) {
 // UseRules prepares for the rules before the limiter decides by them: on_store_failure may count in this process.
 func (s *Store) UseRules(set *rules.Set) {
 	if s.Fallback == nil {
+		s.noteLeases(set)
 		return
 	}
 	s.isAloneHealthy.Store(s.worksAlone(set))
-	s.Fallback.SetLocalEnabled(slices.ContainsFunc(set.Domains(),
-		func(d *rules.Domain) bool { return d.Fallback == backend.FallbackLocal }) ||
-		slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool { return r.Fallback == backend.FallbackLocal }))
+	local := countsLocally(set)
+	s.hasLocalCounters.Store(local)
+	leased := countsLeased(set)
+	s.Replicas.SetNeeded(local || leased) // They divide limits among themselves.
+	if leased {
+		s.showLeases()
+	}
 }
+
+// countsLocally reports whether hits of set that the store does not answer may be counted in this process.
+func countsLocally(set *rules.Set) bool {
+	return slices.ContainsFunc(set.Domains(),
+		func(d *rules.Domain) bool { return d.Fallback == backend.FallbackLocal }) ||
+		slices.ContainsFunc(set.Rules(), func(r *rules.Rule) bool { return r.Fallback == backend.FallbackLocal })
+}
+
+// HasLocalCounters reports whether some rules count in this process when the store does not answer.
+func (s *Store) HasLocalCounters() bool { return s.hasLocalCounters.Load() }
 
 // degradedPeriod is how long /readyz mentions the last hit that the store did not answer.
 const degradedPeriod = 10 * time.Second

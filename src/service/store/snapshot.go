@@ -26,7 +26,7 @@ func (s *Store) openSnapshot(m *memory.Store) error {
 		return fmt.Errorf("MEMORY_SNAPSHOT=%s: %w", path, err)
 	}
 	s.Close = f.Close
-	s.WriteLast = func(patient context.Context) { s.writeLastSnapshot(patient, f) }
+	s.Finish = func(patient context.Context) { s.writeLastSnapshot(patient, f) }
 	switch {
 	case start.Refused != nil:
 		s.cfg.Log.Warnf("MEMORY_SNAPSHOT=%s is not used, and all counters start at 0: %v. The file is now %s", path,

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/overlimit"
 	"ratelimit/src/backend/remote"
+	"ratelimit/src/backend/replicas"
 	"ratelimit/src/files/certs"
 	"ratelimit/src/metrics"
 	"ratelimit/src/service/heap"
@@ -38,25 +40,30 @@ type Config struct {
 type Store struct {
 	cfg Config
 	backend.Backend
-	Pools      []*Pool         // one or two of Redis or one of Memcached; empty for memory.
-	Fallback   *fallback.Store // nil for memory, which always answers.
-	ClearCache func()          // empties the over-limit cache.
+	Pools      []*Pool           // one or two of Redis or one of Memcached; empty for memory.
+	Fallback   *fallback.Store   // nil for memory, which always answers.
+	Replicas   *replicas.Counter // nil for memory, which one process has.
+	ClearCache func()            // empties the over-limit cache.
 	HasCache   bool
 	// Runners must run as long as the store is used.
 	Runners []func(context.Context) error
-	// WriteLast writes the last snapshot of the counters, if there is one. It ends when its context does.
-	WriteLast func(context.Context)
+	// Finish writes the last snapshot of the counters, or gives back the units of leases. It comes after the last hit, and
+	// ends when its context does.
+	Finish func(context.Context)
 	// Close gives up the file of the snapshot, if there is one.
 	Close func() error
 
-	isAloneHealthy    atomic.Bool  // State.WorksAlone
+	isAloneHealthy    atomic.Bool // State.WorksAlone
+	hasLocalCounters  atomic.Bool // HasLocalCounters
+	leasesNoted       sync.Once
+	showLeases        func()       // shows the figures of leases, once
 	lastBreakerChange atomic.Int64 // when a breaker last opened or closed, in nanoseconds since 1970; 0 if none did.
 }
 
 // Open makes the store that the settings choose. Run its Runners next.
 func Open(cfg Config) (*Store, error) {
 	s := &Store{
-		cfg: cfg, ClearCache: func() {}, WriteLast: func(context.Context) {}, Close: func() error { return nil },
+		cfg: cfg, ClearCache: func() {}, Finish: func(context.Context) {}, Close: func() error { return nil },
 	}
 	var err error
 	switch cfg.BackendType {
@@ -70,6 +77,10 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.countReplicas(); err != nil {
+		return nil, err
+	}
+	s.addLeases()
 	if cfg.LocalCacheBytes > 0 {
 		cache := overlimit.New(s.Backend, int(cfg.LocalCacheBytes))
 		s.Backend, s.ClearCache, s.HasCache = cache, cache.Clear, true

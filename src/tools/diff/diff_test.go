@@ -85,6 +85,11 @@ func TestRules(t *testing.T) {
 			"loosened d.user limit:looser none",
 		},
 		{ten, tree(user(perMinute + "10, on_store_failure: allow")), "changed d.user on_store_failure: kept"},
+		{ten, tree(user(perMinute + "10, counting: leased")), "changed d.user counting: kept"},
+		{
+			tree(user(perMinute + "10, counting: leased, on_contention: refuse")), ten,
+			"changed d.user counting: on_contention: kept",
+		},
 		{ten, tree(user(perMinute + "10, name: x")), "changed d.user name: kept"},
 		{
 			ten, strings.Replace(ten, "{key: user,", "{key: user, shadow_mode: true,", 1),

@@ -441,6 +441,114 @@ func (OnStoreFailure) EnumDescriptor() ([]byte, []int) {
 	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{6}
 }
 
+// Counting says where a hit is counted.
+type Counting int32
+
+const (
+	// That of the domain, in the end what COUNTING_MODE says.
+	Counting_COUNTING_INHERITED Counting = 0
+	// In the store.
+	Counting_EXACT Counting = 1
+	// Against units that the replica has taken from the store before.
+	Counting_LEASED Counting = 2
+)
+
+// Enum value maps for Counting.
+var (
+	Counting_name = map[int32]string{
+		0: "COUNTING_INHERITED",
+		1: "EXACT",
+		2: "LEASED",
+	}
+	Counting_value = map[string]int32{
+		"COUNTING_INHERITED": 0,
+		"EXACT":              1,
+		"LEASED":             2,
+	}
+)
+
+func (x Counting) Enum() *Counting {
+	p := new(Counting)
+	*p = x
+	return p
+}
+
+func (x Counting) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Counting) Descriptor() protoreflect.EnumDescriptor {
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[7].Descriptor()
+}
+
+func (Counting) Type() protoreflect.EnumType {
+	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[7]
+}
+
+func (x Counting) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Counting.Descriptor instead.
+func (Counting) EnumDescriptor() ([]byte, []int) {
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{7}
+}
+
+// OnContention says what becomes of a hit when the store has nothing left, and
+// other replicas may hold units.
+type OnContention int32
+
+const (
+	// That of the domain, in the end what CONTENTION_MODE says.
+	OnContention_ON_CONTENTION_INHERITED OnContention = 0
+	// It waits, within the caller's deadline, until the others have given back what
+	// they do not need.
+	OnContention_WAIT OnContention = 1
+	// It is refused at once.
+	OnContention_REFUSE OnContention = 2
+)
+
+// Enum value maps for OnContention.
+var (
+	OnContention_name = map[int32]string{
+		0: "ON_CONTENTION_INHERITED",
+		1: "WAIT",
+		2: "REFUSE",
+	}
+	OnContention_value = map[string]int32{
+		"ON_CONTENTION_INHERITED": 0,
+		"WAIT":                    1,
+		"REFUSE":                  2,
+	}
+)
+
+func (x OnContention) Enum() *OnContention {
+	p := new(OnContention)
+	*p = x
+	return p
+}
+
+func (x OnContention) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OnContention) Descriptor() protoreflect.EnumDescriptor {
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[8].Descriptor()
+}
+
+func (OnContention) Type() protoreflect.EnumType {
+	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[8]
+}
+
+func (x OnContention) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OnContention.Descriptor instead.
+func (OnContention) EnumDescriptor() ([]byte, []int) {
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{8}
+}
+
 // RateLimitConfig is the rules of one domain.
 type RateLimitConfig struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -456,7 +564,11 @@ type RateLimitConfig struct {
 	// For all limits, unless they have their own.
 	OnStoreFailure OnStoreFailure `protobuf:"varint,104,opt,name=on_store_failure,json=onStoreFailure,proto3,enum=ratelimit.config.ratelimit.v3.OnStoreFailure" json:"on_store_failure,omitempty"`
 	// Whether the rules also apply to the quota buckets of proxies.
-	QuotaBuckets  bool `protobuf:"varint,105,opt,name=quota_buckets,json=quotaBuckets,proto3" json:"quota_buckets,omitempty"`
+	QuotaBuckets bool `protobuf:"varint,105,opt,name=quota_buckets,json=quotaBuckets,proto3" json:"quota_buckets,omitempty"`
+	// For all limits that can be leased, unless they have their own.
+	Counting Counting `protobuf:"varint,106,opt,name=counting,proto3,enum=ratelimit.config.ratelimit.v3.Counting" json:"counting,omitempty"`
+	// For all leased limits, unless they have their own.
+	OnContention  OnContention `protobuf:"varint,107,opt,name=on_contention,json=onContention,proto3,enum=ratelimit.config.ratelimit.v3.OnContention" json:"on_contention,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -545,6 +657,20 @@ func (x *RateLimitConfig) GetQuotaBuckets() bool {
 		return x.QuotaBuckets
 	}
 	return false
+}
+
+func (x *RateLimitConfig) GetCounting() Counting {
+	if x != nil {
+		return x.Counting
+	}
+	return Counting_COUNTING_INHERITED
+}
+
+func (x *RateLimitConfig) GetOnContention() OnContention {
+	if x != nil {
+		return x.OnContention
+	}
+	return OnContention_ON_CONTENTION_INHERITED
 }
 
 // RateLimitRule is one rule of an ordered list, of which the first that matches
@@ -941,8 +1067,11 @@ type RateLimitPolicy struct {
 	Unsettled Unsettled `protobuf:"varint,114,opt,name=unsettled,proto3,enum=ratelimit.config.ratelimit.v3.Unsettled" json:"unsettled,omitempty"`
 	// The percentage of counters for which the limit is enforced, 0 to 100; without it all.
 	EnforcePercent *wrapperspb.DoubleValue `protobuf:"bytes,115,opt,name=enforce_percent,json=enforcePercent,proto3" json:"enforce_percent,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	Counting       Counting                `protobuf:"varint,116,opt,name=counting,proto3,enum=ratelimit.config.ratelimit.v3.Counting" json:"counting,omitempty"`
+	// Only for a leased limit.
+	OnContention  OnContention `protobuf:"varint,117,opt,name=on_contention,json=onContention,proto3,enum=ratelimit.config.ratelimit.v3.OnContention" json:"on_contention,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RateLimitPolicy) Reset() {
@@ -1115,6 +1244,20 @@ func (x *RateLimitPolicy) GetEnforcePercent() *wrapperspb.DoubleValue {
 	return nil
 }
 
+func (x *RateLimitPolicy) GetCounting() Counting {
+	if x != nil {
+		return x.Counting
+	}
+	return Counting_COUNTING_INHERITED
+}
+
+func (x *RateLimitPolicy) GetOnContention() OnContention {
+	if x != nil {
+		return x.OnContention
+	}
+	return OnContention_ON_CONTENTION_INHERITED
+}
+
 // RateLimitReplace names a rule that does not apply where this one does.
 type RateLimitReplace struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1164,7 +1307,7 @@ var File_ratelimit_config_ratelimit_v3_rls_conf_proto protoreflect.FileDescripto
 
 const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\n" +
-	",ratelimit/config/ratelimit/v3/rls_conf.proto\x12\x1dratelimit.config.ratelimit.v3\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1egoogle/protobuf/wrappers.proto\"\xda\x03\n" +
+	",ratelimit/config/ratelimit/v3/rls_conf.proto\x12\x1dratelimit.config.ratelimit.v3\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1egoogle/protobuf/wrappers.proto\"\xf1\x04\n" +
 	"\x0fRateLimitConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12T\n" +
@@ -1173,7 +1316,9 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\ton_reject\x18f \x01(\x0e2'.ratelimit.config.ratelimit.v3.OnRejectR\bonReject\x12B\n" +
 	"\x05rules\x18g \x03(\v2,.ratelimit.config.ratelimit.v3.RateLimitRuleR\x05rules\x12W\n" +
 	"\x10on_store_failure\x18h \x01(\x0e2-.ratelimit.config.ratelimit.v3.OnStoreFailureR\x0eonStoreFailure\x12#\n" +
-	"\rquota_buckets\x18i \x01(\bR\fquotaBuckets\"\x85\x04\n" +
+	"\rquota_buckets\x18i \x01(\bR\fquotaBuckets\x12C\n" +
+	"\bcounting\x18j \x01(\x0e2'.ratelimit.config.ratelimit.v3.CountingR\bcounting\x12P\n" +
+	"\ron_contention\x18k \x01(\x0e2+.ratelimit.config.ratelimit.v3.OnContentionR\fonContention\"\x85\x04\n" +
 	"\rRateLimitRule\x12M\n" +
 	"\x05match\x18\x01 \x03(\v27.ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntryR\x05match\x12\x10\n" +
 	"\x03per\x18\x02 \x03(\tR\x03per\x12M\n" +
@@ -1220,7 +1365,7 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\x06_exact\"/\n" +
 	"\rPrefixLengths\x12\x0e\n" +
 	"\x02v4\x18\x01 \x01(\rR\x02v4\x12\x0e\n" +
-	"\x02v6\x18\x02 \x01(\rR\x02v6\"\xa8\b\n" +
+	"\x02v6\x18\x02 \x01(\rR\x02v6\"\xbf\t\n" +
 	"\x0fRateLimitPolicy\x12@\n" +
 	"\x04unit\x18\x01 \x01(\x0e2,.ratelimit.config.ratelimit.v3.RateLimitUnitR\x04unit\x12*\n" +
 	"\x11requests_per_unit\x18\x02 \x01(\rR\x0frequestsPerUnit\x12\x1c\n" +
@@ -1243,7 +1388,9 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\x04hold\x18p \x01(\v2\x19.google.protobuf.DurationR\x04hold\x12\x17\n" +
 	"\ahold_id\x18q \x01(\tR\x06holdId\x12F\n" +
 	"\tunsettled\x18r \x01(\x0e2(.ratelimit.config.ratelimit.v3.UnsettledR\tunsettled\x12E\n" +
-	"\x0fenforce_percent\x18s \x01(\v2\x1c.google.protobuf.DoubleValueR\x0eenforcePercent\"&\n" +
+	"\x0fenforce_percent\x18s \x01(\v2\x1c.google.protobuf.DoubleValueR\x0eenforcePercent\x12C\n" +
+	"\bcounting\x18t \x01(\x0e2'.ratelimit.config.ratelimit.v3.CountingR\bcounting\x12P\n" +
+	"\ron_contention\x18u \x01(\x0e2+.ratelimit.config.ratelimit.v3.OnContentionR\fonContention\"&\n" +
 	"\x10RateLimitReplace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name*f\n" +
 	"\rRateLimitUnit\x12\v\n" +
@@ -1294,7 +1441,17 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\x05ERROR\x10\x01\x12\t\n" +
 	"\x05ALLOW\x10\x02\x12\b\n" +
 	"\x04DENY\x10\x03\x12\t\n" +
-	"\x05LOCAL\x10\x04B6Z4ratelimit/api/ratelimit/config/ratelimit/v3;configv3b\x06proto3"
+	"\x05LOCAL\x10\x04*9\n" +
+	"\bCounting\x12\x16\n" +
+	"\x12COUNTING_INHERITED\x10\x00\x12\t\n" +
+	"\x05EXACT\x10\x01\x12\n" +
+	"\n" +
+	"\x06LEASED\x10\x02*A\n" +
+	"\fOnContention\x12\x1b\n" +
+	"\x17ON_CONTENTION_INHERITED\x10\x00\x12\b\n" +
+	"\x04WAIT\x10\x01\x12\n" +
+	"\n" +
+	"\x06REFUSE\x10\x02B6Z4ratelimit/api/ratelimit/config/ratelimit/v3;configv3b\x06proto3"
 
 var (
 	file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescOnce sync.Once
@@ -1308,7 +1465,7 @@ func file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP() []byte {
 	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescData
 }
 
-var file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_goTypes = []any{
 	(RateLimitUnit)(0),             // 0: ratelimit.config.ratelimit.v3.RateLimitUnit
@@ -1318,54 +1475,60 @@ var file_ratelimit_config_ratelimit_v3_rls_conf_proto_goTypes = []any{
 	(Charge)(0),                    // 4: ratelimit.config.ratelimit.v3.Charge
 	(OnReject)(0),                  // 5: ratelimit.config.ratelimit.v3.OnReject
 	(OnStoreFailure)(0),            // 6: ratelimit.config.ratelimit.v3.OnStoreFailure
-	(*RateLimitConfig)(nil),        // 7: ratelimit.config.ratelimit.v3.RateLimitConfig
-	(*RateLimitRule)(nil),          // 8: ratelimit.config.ratelimit.v3.RateLimitRule
-	(*RateLimitDescriptor)(nil),    // 9: ratelimit.config.ratelimit.v3.RateLimitDescriptor
-	(*PrefixLengths)(nil),          // 10: ratelimit.config.ratelimit.v3.PrefixLengths
-	(*RateLimitPolicy)(nil),        // 11: ratelimit.config.ratelimit.v3.RateLimitPolicy
-	(*RateLimitReplace)(nil),       // 12: ratelimit.config.ratelimit.v3.RateLimitReplace
-	nil,                            // 13: ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
-	(*structpb.Struct)(nil),        // 14: google.protobuf.Struct
-	(*durationpb.Duration)(nil),    // 15: google.protobuf.Duration
-	(*wrapperspb.UInt32Value)(nil), // 16: google.protobuf.UInt32Value
-	(*wrapperspb.BoolValue)(nil),   // 17: google.protobuf.BoolValue
-	(*wrapperspb.DoubleValue)(nil), // 18: google.protobuf.DoubleValue
+	(Counting)(0),                  // 7: ratelimit.config.ratelimit.v3.Counting
+	(OnContention)(0),              // 8: ratelimit.config.ratelimit.v3.OnContention
+	(*RateLimitConfig)(nil),        // 9: ratelimit.config.ratelimit.v3.RateLimitConfig
+	(*RateLimitRule)(nil),          // 10: ratelimit.config.ratelimit.v3.RateLimitRule
+	(*RateLimitDescriptor)(nil),    // 11: ratelimit.config.ratelimit.v3.RateLimitDescriptor
+	(*PrefixLengths)(nil),          // 12: ratelimit.config.ratelimit.v3.PrefixLengths
+	(*RateLimitPolicy)(nil),        // 13: ratelimit.config.ratelimit.v3.RateLimitPolicy
+	(*RateLimitReplace)(nil),       // 14: ratelimit.config.ratelimit.v3.RateLimitReplace
+	nil,                            // 15: ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
+	(*structpb.Struct)(nil),        // 16: google.protobuf.Struct
+	(*durationpb.Duration)(nil),    // 17: google.protobuf.Duration
+	(*wrapperspb.UInt32Value)(nil), // 18: google.protobuf.UInt32Value
+	(*wrapperspb.BoolValue)(nil),   // 19: google.protobuf.BoolValue
+	(*wrapperspb.DoubleValue)(nil), // 20: google.protobuf.DoubleValue
 }
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_depIdxs = []int32{
-	9,  // 0: ratelimit.config.ratelimit.v3.RateLimitConfig.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
+	11, // 0: ratelimit.config.ratelimit.v3.RateLimitConfig.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
 	4,  // 1: ratelimit.config.ratelimit.v3.RateLimitConfig.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
 	5,  // 2: ratelimit.config.ratelimit.v3.RateLimitConfig.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
-	8,  // 3: ratelimit.config.ratelimit.v3.RateLimitConfig.rules:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule
+	10, // 3: ratelimit.config.ratelimit.v3.RateLimitConfig.rules:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule
 	6,  // 4: ratelimit.config.ratelimit.v3.RateLimitConfig.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
-	13, // 5: ratelimit.config.ratelimit.v3.RateLimitRule.match:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
-	11, // 6: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	11, // 7: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	5,  // 8: ratelimit.config.ratelimit.v3.RateLimitRule.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
-	14, // 9: ratelimit.config.ratelimit.v3.RateLimitRule.metadata:type_name -> google.protobuf.Struct
-	11, // 10: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	9,  // 11: ratelimit.config.ratelimit.v3.RateLimitDescriptor.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
-	14, // 12: ratelimit.config.ratelimit.v3.RateLimitDescriptor.metadata:type_name -> google.protobuf.Struct
-	11, // 13: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	4,  // 14: ratelimit.config.ratelimit.v3.RateLimitDescriptor.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
-	5,  // 15: ratelimit.config.ratelimit.v3.RateLimitDescriptor.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
-	10, // 16: ratelimit.config.ratelimit.v3.RateLimitDescriptor.count_by_prefix:type_name -> ratelimit.config.ratelimit.v3.PrefixLengths
-	0,  // 17: ratelimit.config.ratelimit.v3.RateLimitPolicy.unit:type_name -> ratelimit.config.ratelimit.v3.RateLimitUnit
-	12, // 18: ratelimit.config.ratelimit.v3.RateLimitPolicy.replaces:type_name -> ratelimit.config.ratelimit.v3.RateLimitReplace
-	15, // 19: ratelimit.config.ratelimit.v3.RateLimitPolicy.period:type_name -> google.protobuf.Duration
-	2,  // 20: ratelimit.config.ratelimit.v3.RateLimitPolicy.algorithm:type_name -> ratelimit.config.ratelimit.v3.Algorithm
-	16, // 21: ratelimit.config.ratelimit.v3.RateLimitPolicy.burst:type_name -> google.protobuf.UInt32Value
-	15, // 22: ratelimit.config.ratelimit.v3.RateLimitPolicy.min_interval:type_name -> google.protobuf.Duration
-	17, // 23: ratelimit.config.ratelimit.v3.RateLimitPolicy.count_blocked:type_name -> google.protobuf.BoolValue
-	6,  // 24: ratelimit.config.ratelimit.v3.RateLimitPolicy.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
-	1,  // 25: ratelimit.config.ratelimit.v3.RateLimitPolicy.week_starts:type_name -> ratelimit.config.ratelimit.v3.DayOfWeek
-	15, // 26: ratelimit.config.ratelimit.v3.RateLimitPolicy.hold:type_name -> google.protobuf.Duration
-	3,  // 27: ratelimit.config.ratelimit.v3.RateLimitPolicy.unsettled:type_name -> ratelimit.config.ratelimit.v3.Unsettled
-	18, // 28: ratelimit.config.ratelimit.v3.RateLimitPolicy.enforce_percent:type_name -> google.protobuf.DoubleValue
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	7,  // 5: ratelimit.config.ratelimit.v3.RateLimitConfig.counting:type_name -> ratelimit.config.ratelimit.v3.Counting
+	8,  // 6: ratelimit.config.ratelimit.v3.RateLimitConfig.on_contention:type_name -> ratelimit.config.ratelimit.v3.OnContention
+	15, // 7: ratelimit.config.ratelimit.v3.RateLimitRule.match:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
+	13, // 8: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	13, // 9: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	5,  // 10: ratelimit.config.ratelimit.v3.RateLimitRule.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
+	16, // 11: ratelimit.config.ratelimit.v3.RateLimitRule.metadata:type_name -> google.protobuf.Struct
+	13, // 12: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	11, // 13: ratelimit.config.ratelimit.v3.RateLimitDescriptor.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
+	16, // 14: ratelimit.config.ratelimit.v3.RateLimitDescriptor.metadata:type_name -> google.protobuf.Struct
+	13, // 15: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	4,  // 16: ratelimit.config.ratelimit.v3.RateLimitDescriptor.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
+	5,  // 17: ratelimit.config.ratelimit.v3.RateLimitDescriptor.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
+	12, // 18: ratelimit.config.ratelimit.v3.RateLimitDescriptor.count_by_prefix:type_name -> ratelimit.config.ratelimit.v3.PrefixLengths
+	0,  // 19: ratelimit.config.ratelimit.v3.RateLimitPolicy.unit:type_name -> ratelimit.config.ratelimit.v3.RateLimitUnit
+	14, // 20: ratelimit.config.ratelimit.v3.RateLimitPolicy.replaces:type_name -> ratelimit.config.ratelimit.v3.RateLimitReplace
+	17, // 21: ratelimit.config.ratelimit.v3.RateLimitPolicy.period:type_name -> google.protobuf.Duration
+	2,  // 22: ratelimit.config.ratelimit.v3.RateLimitPolicy.algorithm:type_name -> ratelimit.config.ratelimit.v3.Algorithm
+	18, // 23: ratelimit.config.ratelimit.v3.RateLimitPolicy.burst:type_name -> google.protobuf.UInt32Value
+	17, // 24: ratelimit.config.ratelimit.v3.RateLimitPolicy.min_interval:type_name -> google.protobuf.Duration
+	19, // 25: ratelimit.config.ratelimit.v3.RateLimitPolicy.count_blocked:type_name -> google.protobuf.BoolValue
+	6,  // 26: ratelimit.config.ratelimit.v3.RateLimitPolicy.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
+	1,  // 27: ratelimit.config.ratelimit.v3.RateLimitPolicy.week_starts:type_name -> ratelimit.config.ratelimit.v3.DayOfWeek
+	17, // 28: ratelimit.config.ratelimit.v3.RateLimitPolicy.hold:type_name -> google.protobuf.Duration
+	3,  // 29: ratelimit.config.ratelimit.v3.RateLimitPolicy.unsettled:type_name -> ratelimit.config.ratelimit.v3.Unsettled
+	20, // 30: ratelimit.config.ratelimit.v3.RateLimitPolicy.enforce_percent:type_name -> google.protobuf.DoubleValue
+	7,  // 31: ratelimit.config.ratelimit.v3.RateLimitPolicy.counting:type_name -> ratelimit.config.ratelimit.v3.Counting
+	8,  // 32: ratelimit.config.ratelimit.v3.RateLimitPolicy.on_contention:type_name -> ratelimit.config.ratelimit.v3.OnContention
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_config_ratelimit_v3_rls_conf_proto_init() }
@@ -1379,7 +1542,7 @@ func file_ratelimit_config_ratelimit_v3_rls_conf_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc), len(file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc)),
-			NumEnums:      7,
+			NumEnums:      9,
 			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,

@@ -1,0 +1,293 @@
+package leased
+
+import (
+	"context"
+	"sync"
+	"time"
+	"unsafe"
+
+	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
+)
+
+const (
+	maxRefills      = 8 << 10
+	refillsPerBatch = 256
+	refillers       = 4
+	// shortPeriod is the period below which replicas tell and give back more often than once a tick.
+	shortPeriod, shortPause = 10 * time.Second, 20 * time.Millisecond
+	minPause                = 10 * time.Millisecond // the shortest time between two ticks
+	// sweptPerTick is how many shards are swept at each tick.
+	sweptPerTick = 4
+	// idleTicks is how many ticks a lease stays after its window has ended.
+	idleTicks = 100
+	// finishTimeout bounds how long Run gives back units at the end.
+	finishTimeout = 2 * time.Second
+)
+
+// Pause returns how often replicas must read what others tell, and give back what they do not need.
+func (s *Store) Pause() time.Duration {
+	if s.figures.hasShortPeriods.Load() {
+		return shortPause
+	}
+	return tick
+}
+
+// HoldsUnits reports whether this replica has leases, so that it must read what others tell.
+func (s *Store) HoldsUnits() bool { return s.figures.counters.Load() > 0 }
+
+// Run takes units before they are needed, and gives back those that others need, until ctx ends. Then it gives back
+// all.
+func (s *Store) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for range refillers {
+		wg.Go(func() { s.refillUntil(ctx) })
+	}
+	for next := 0; ctx.Err() == nil; {
+		select {
+		case <-time.After(s.Pause()):
+		case <-s.wake:
+		case <-ctx.Done():
+		}
+		s.Tick(ctx)
+		for range sweptPerTick {
+			s.sweep(&s.shards[next])
+			next = (next + 1) % numShards
+		}
+		s.sleep(ctx, minPause)
+	}
+	wg.Wait()
+	return nil
+}
+
+// wakeUp makes Run tell other replicas, or give back units, soon.
+func (s *Store) wakeUp() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Tick tells other replicas which counters are contended, and gives back the units of such counters that this replica
+// does not need. Run calls it.
+func (s *Store) Tick(ctx context.Context) {
+	s.tell(ctx)
+	s.giveBackUnneeded(s.now())
+	s.flushReturns(ctx)
+}
+
+// Finish gives back all units. No hit must come afterwards.
+func (s *Store) Finish(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
+	defer cancel()
+	now := s.now()
+	s.forAll(func(sh *shard, l lease, _ uint32) { s.takeBack(sh, l, now) })
+	s.flushReturns(ctx)
+}
+
+// takeBack queues the units that l holds. The caller holds mu of sh.
+func (s *Store) takeBack(sh *shard, l lease, now instant) {
+	units := l.usable(now)
+	if l.limit.RefillsSteadily() {
+		units = uint64(l.held)
+	}
+	if units > 0 {
+		s.returnUnits(sh, l, units)
+	}
+	sh.held -= uint64(l.held)
+	l.held = 0
+}
+
+// sweep removes the leases of a shard whose windows ended a while ago.
+func (s *Store) sweep(sh *shard) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := s.now()
+	sh.forEach(func(l lease, slot uint32) {
+		if held := uint64(l.held); held > 0 {
+			if back := l.expire(now); back > 0 {
+				s.returnUnits(sh, l, back)
+			}
+			sh.held += uint64(l.held) - held
+		}
+		if l.held == 0 && !l.isAsking() && now.forLimit(l.limit) >= l.end && l.idle(tickOf(now)) > idleTicks {
+			s.remove(sh, l, slot)
+		}
+	})
+}
+
+func (s *Store) remove(sh *shard, l lease, slot uint32) {
+	key, limitID := sh.key(l), l.limitID
+	hash := s.seeds.of(key.bytes, l.limit.Kind, l.limit.Period, key.sharesKey)
+	sh.remove(&hash, slot)
+	s.limits.release(limitID)
+	s.figures.counters.Add(-1)
+}
+
+// add makes a lease of the counter of h. If memory is short, it removes leases that were not used lately; without any
+// it returns nil. The caller holds mu of sh, and has found no lease.
+func (s *Store) add(sh *shard, hash *hash, h *backend.Hit, now instant, tickNow uint32) (l lease, slot uint32) {
+	for sh.bytesWith(len(h.Key)) > s.maxShardBytes() {
+		if !s.evict(sh, now, tickNow) {
+			s.figures.noRoom.Add(1)
+			return lease{}, 0
+		}
+	}
+	l, slot = sh.add(hash, h, s.limits.intern(h.Limit))
+	l.recentTick = uint16(tickNow)
+	s.figures.counters.Add(1)
+	if h.Limit.Period < shortPeriod {
+		s.figures.hasShortPeriods.Store(true)
+	}
+	return l, slot
+}
+
+// maxShardBytes returns how much memory the leases of a shard may take.
+func (s *Store) maxShardBytes() int {
+	return (s.cfg.MaxBytes - int(unsafe.Sizeof(s.shards)) - int(s.limits.bytes())) / numShards
+}
+
+const (
+	// evictionTries is how many slots one eviction looks at.
+	evictionTries = 16
+	// evictedTicks is how many ticks a lease must not have been used to be evicted.
+	evictedTicks = 10
+)
+
+// evict gives back the units of a lease that was not used lately, and removes it.
+func (s *Store) evict(sh *shard, now instant, tickNow uint32) bool {
+	slots := uint32(sh.numSlots())
+	for range min(evictionTries, slots) {
+		sh.hand = sh.hand%slots + 1
+		l := sh.at(sh.hand)
+		if l.isNone() || l.isAsking() || l.idle(tickNow) < evictedTicks {
+			continue
+		}
+		s.takeBack(sh, l, now)
+		s.remove(sh, l, sh.hand)
+		s.figures.evictions.Add(1)
+		return true
+	}
+	return false
+}
+
+// changeLimit replaces the limit of l by that of h, after a reload or because two rules share a counter. The units that
+// were taken under the old limit go back. It returns the lease with the new limit. The caller holds mu of sh.
+func (s *Store) changeLimit(sh *shard, l lease, h *backend.Hit, now instant) lease {
+	s.takeBack(sh, l, now)
+	s.limits.release(l.limitID)
+	l.limitID, l.size = s.limits.intern(h.Limit), 0
+	l.limit = s.limits.at(l.limitID)
+	l.countLimitChange()
+	return l
+}
+
+// askForMore queues a lease that needs more units. The caller holds mu of its shard.
+func (s *Store) askForMore(r ref, l lease) {
+	select {
+	case s.refills <- r:
+		l.setAsking(true)
+	default: // A hit will ask when the units are used up.
+	}
+}
+
+// refillUntil takes units for the leases that were queued, until ctx ends.
+func (s *Store) refillUntil(ctx context.Context) {
+	var b backend.Batch
+	var refs []ref
+	for {
+		select {
+		case r := <-s.refills:
+			refs = append(refs[:0], r)
+		case <-ctx.Done():
+			return
+		}
+		for more := true; more && len(refs) < refillsPerBatch; {
+			select {
+			case r := <-s.refills:
+				refs = append(refs, r)
+			default:
+				more = false
+			}
+		}
+		s.refill(ctx, refs, &b)
+	}
+}
+
+// refill takes units for leases, in one batch. It keeps the memory of b.
+func (s *Store) refill(ctx context.Context, refs []ref, b *backend.Batch) {
+	now := s.now()
+	b.Hits, b.Verdicts = b.Hits[:0], b.Verdicts[:0]
+	asked := refs[:0]
+	for _, r := range refs {
+		if h, ok := s.refillHit(r, now); ok {
+			h.GroupID = uint16(len(asked))
+			b.Hits, b.Verdicts, asked = append(b.Hits, h), append(b.Verdicts, backend.Verdict{}), append(asked, r)
+		}
+	}
+	if len(asked) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err := s.cfg.Next.Take(ctx, b)
+	for i, r := range asked {
+		v := &b.Verdicts[i]
+		if err != nil {
+			v.Err = err
+		}
+		s.learnRefill(r, &b.Hits[i], v, now)
+	}
+	clear(b.Hits)
+}
+
+// refillHit returns a charge of the units that the lease needs; ok is false if it needs none.
+func (s *Store) refillHit(r ref, now instant) (h backend.Hit, ok bool) {
+	r.shard.mu.Lock()
+	defer r.shard.mu.Unlock()
+	l := r.lease()
+	if l.isNone() {
+		return h, false
+	}
+	units := l.wanted(0, s.replicas(), now)
+	if units < 2 || !l.isUp(now) || now.forLimit(l.limit) >= l.end {
+		l.setAsking(false)
+		return h, false
+	}
+	limit, key := *l.limit, r.shard.key(l)
+	return backend.Hit{
+		Key: append([]byte(nil), key.bytes...), TagLength: key.tagLength, SharesKey: key.sharesKey, Limit: &limit,
+		Amount: units, Op: algorithm.Charge,
+	}, true
+}
+
+// learnRefill adds the units that the store gave to a lease.
+func (s *Store) learnRefill(r ref, h *backend.Hit, v *backend.Verdict, asked instant) {
+	sh := r.shard
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	l := r.lease()
+	if !l.isNone() {
+		l.setAsking(false)
+	}
+	if v.Err != nil {
+		return
+	}
+	surplus, granted := settle(h, v, h.Amount), uint64(0)
+	if v.Charged {
+		granted = h.Amount - surplus
+	}
+	if surplus > 0 {
+		s.returns.add(h.Key, h.TagLength, h.SharesKey, h.Limit, v.WindowEnd, surplus)
+	}
+	if l.isNone() || !sameLimit(l.limit, h.Limit) {
+		if granted > 0 {
+			s.returns.add(h.Key, h.TagLength, h.SharesKey, h.Limit, v.WindowEnd, granted)
+		}
+		return
+	}
+	s.credit(sh, l, h, &v.Outcome, asked, granted)
+	if l.isLow(s.replicas(), asked) {
+		s.contend(r, l, asked)
+	}
+}
