@@ -1,9 +1,12 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -12,7 +15,9 @@ import (
 
 	"ratelimit/src/backend/fallback"
 	"ratelimit/src/backend/memcached"
+	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/remote"
+	"ratelimit/src/backend/replicas"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
@@ -113,5 +118,55 @@ func TestServersChange(t *testing.T) {
 		"they are counted from 0"
 	if e := hook.LastEntry(); e == nil || e.Message != want || e.Level != logrus.WarnLevel {
 		t.Errorf("got %+v", e)
+	}
+}
+
+// Replicas count themselves while a limit is divided by their number: where this process may count alone, and for
+// leases.
+func TestReplicasAreCountedIfNeeded(t *testing.T) {
+	t.Parallel()
+	for text, needed := range map[string]bool{
+		"": false,
+		"on_store_failure: local, unit: day, requests_per_unit: 5": true,
+		"counting: leased, unit: day, requests_per_unit: 5":        true,
+		"on_store_failure: error, unit: day, requests_per_unit: 5": false,
+		"counting: exact, unit: day, requests_per_unit: 5":         false,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m, err := memory.New(memory.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			counter, err := replicas.New(m, replicas.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := &settings.Settings{}
+			cfg.Failure.DefaultMode = "error"
+			s := &Store{cfg: Config{Settings: cfg}, Fallback: new(fallback.Store), Replicas: counter, showLeases: func() {}}
+			rule := []byte("domain: d\ndescriptors: [{key: a, rate_limit: {" + text + "}}]")
+			if text == "" {
+				rule = []byte("domain: d")
+			}
+			set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: rule}}, compile.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- counter.Run(ctx) }()
+			s.UseRules(set)
+			time.Sleep(time.Minute)
+			if counter.Known() != needed {
+				t.Errorf("%s: counted %t, want %t", text, !needed, needed)
+			}
+			if want := strings.Contains(text, "local"); s.HasLocalCounters() != want {
+				t.Errorf("%s: local counters %t", text, !want)
+			}
+			stop()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
