@@ -40,13 +40,14 @@ func isRefused(b *backend.Batch, i int) bool {
 	return false
 }
 
-// giveReservedBack gives back the units of a hit whose group was refused.
+// giveReservedBack gives back the units of a hit whose group was refused. If their window has ended meanwhile, they
+// ended with it.
 func (s *Store) giveReservedBack(b *backend.Batch, r reservation, now instant) {
 	h, sh := &b.Hits[r.hit], r.ref.shard
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	v := &b.Verdicts[r.hit]
-	if l := r.ref.lease(); !l.isNone() {
+	if l := r.ref.lease(); !l.isNone() && l.windowEnd == r.windowEnd {
 		sh.held += l.giveBack(h.Amount, now)
 		v.Outcome = l.outcome(algorithm.Look, 0, now)
 		return
@@ -69,6 +70,9 @@ func (s *Store) learn(b *backend.Batch, t *scratch, a ask, asked instant, mayRet
 	}
 	if v.Err != nil {
 		return 0
+	}
+	if !l.isNone() && !sameLimit(l.limit, h.Limit) {
+		l = lease{} // The limit changed while the store was asked, and these units were taken under the old one.
 	}
 	if h.Op != algorithm.Charge {
 		s.learnOther(sh, l, h, v, a, asked)
@@ -237,23 +241,25 @@ func (s *Store) retry(ctx context.Context, b *backend.Batch, t *scratch, until i
 	return nil
 }
 
-// addGroups adds to t.retried the other atomic hits of the groups of those that are retried: they were not charged
-// because the group was refused. A group that a hit refuses which is not retried stays refused.
+// addGroups adds to t.retried the other atomic hits of those groups of retried hits that were refused: they were not
+// charged. A group that a hit refuses which is not retried stays refused. In a group that passed, hits without a veto
+// are retried alone.
 func (s *Store) addGroups(b *backend.Batch, t *scratch) {
 	retried := slices.Clone(t.retried)
 	slices.Sort(retried)
 	t.retried = t.retried[:0]
 	for i := 0; i < len(b.Hits); {
-		start, end, any, final := i, b.GroupEnd(i), false, false
+		start, end, any, refused, final := i, b.GroupEnd(i), false, false, false
 		for ; i < end; i++ {
 			_, found := slices.BinarySearch(retried, i)
 			any = any || found
-			v := &b.Verdicts[i]
-			final = final || !found && !b.Hits[i].NoVeto && (v.Over || v.Err != nil)
+			if v := &b.Verdicts[i]; !b.Hits[i].NoVeto && (v.Over || v.Err != nil) {
+				refused, final = true, final || !found
+			}
 		}
 		for j := start; any && j < end; j++ {
 			_, found := slices.BinarySearch(retried, j)
-			if found && !b.Hits[j].Atomic || b.Hits[j].Atomic && !final {
+			if found && !(b.Hits[j].Atomic && final) || b.Hits[j].Atomic && refused && !final {
 				t.retried = append(t.retried, j)
 			}
 		}

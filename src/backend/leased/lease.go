@@ -260,7 +260,9 @@ func (l lease) isUp(t instant) bool { return l.usable(t) <= uint64(l.size.units(
 // asked. It returns the units that the store must get back: granted ones, if a later reply was of another window or
 // they are too many, and those that have expired.
 func (l lease) learn(v *algorithm.Outcome, asked instant, granted uint64) (back uint64) {
-	back = l.expire(asked)
+	if asked.mono >= l.knownAt { // An earlier reply that comes late may be of a window before that of the units.
+		back = l.expire(asked)
+	}
 	if isSame := l.end > 0 && v.WindowEnd == l.windowEnd; !isSame {
 		if l.end > 0 && asked.mono < l.knownAt {
 			return back + granted
@@ -271,6 +273,8 @@ func (l lease) learn(v *algorithm.Outcome, asked instant, granted uint64) (back 
 	if asked.mono >= l.knownAt {
 		l.knownAt, l.taken = asked.mono, capped(v.After)
 		l.setBounds(v, asked)
+	} else if l.limit.RefillsSteadily() && granted > 0 {
+		l.end = min(l.end, asked.mono+int64(l.limit.LeaseTerm(v))) // These units are older than those that are held.
 	}
 	kept := min(granted, uint64(maxUnits-l.held))
 	if l.held += uint32(kept); granted > 0 {

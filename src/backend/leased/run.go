@@ -172,11 +172,12 @@ func (s *Store) evict(sh *shard, now instant, tickNow uint32) bool {
 }
 
 // changeLimit replaces the limit of l by that of h, after a reload or because two rules share a counter. The units that
-// were taken under the old limit go back. It returns the lease with the new limit. The caller holds mu of sh.
+// were taken under the old limit go back, and so does what is refunded of them: the new limit may be lower. It
+// returns the lease with the new limit. The caller holds mu of sh.
 func (s *Store) changeLimit(sh *shard, l lease, h *backend.Hit, now instant) lease {
 	s.takeBack(sh, l, now)
 	s.limits.release(l.limitID)
-	l.limitID, l.size = s.limits.intern(h.Limit), 0
+	l.limitID, l.size, l.used = s.limits.intern(h.Limit), 0, 0
 	l.limit = s.limits.at(l.limitID)
 	l.countLimitChange()
 	return l

@@ -121,8 +121,9 @@ type ask struct {
 
 // reservation is a hit that was decided here, before the store has decided its group.
 type reservation struct {
-	hit int
-	ref ref
+	hit       int
+	ref       ref
+	windowEnd int64 // the Outcome.WindowEnd of its units
 }
 
 // maxPooledHits is the most hits for which a pooled scratch keeps memory.
@@ -215,8 +216,8 @@ func (s *Store) takeGroup(b *backend.Batch, t *scratch, i int, now instant, tick
 				asked.Op = algorithm.Look
 			}
 			t.asks = append(t.asks, a)
-		} else if isGroup && h.Atomic {
-			t.reserved = append(t.reserved, reservation{i, a.ref})
+		} else if isGroup && h.Atomic && h.Op != algorithm.Look {
+			t.reserved = append(t.reserved, reservation{i, a.ref, a.ref.lease().windowEnd})
 		}
 	}
 	if len(t.forwarded.Hits) == forwarded { // The whole group was decided here.
@@ -256,8 +257,8 @@ func (s *Store) serve(
 	case algorithm.Look:
 		isServed = h.Amount <= l.usable(now) && l.usable(now) > 0
 	case algorithm.Refund:
-		// While others need units, refunds go to the store.
-		if !l.isContended() && l.end > 0 {
+		// While others need units, refunds go to the store. So do those of groups, which may be refused.
+		if mayLease && !l.isContended() && l.end > 0 {
 			given := l.giveBack(h.Amount, now)
 			isServed = given == h.Amount
 			a.amount -= given
