@@ -214,6 +214,15 @@ var rows = []row{
 		values: "service: {headless: false, type: LoadBalancer, annotations: {a: b}}\nsettings: {GRPC_MAX_CONNECTION_AGE: 5m}", want: "Service:spec.clusterIP=<nil> Service:spec.type=LoadBalancer",
 	},
 	{
+		name: "statsd instead of Prometheus", values: "settings: {USE_STATSD: \"true\", USE_PROMETHEUS: false}",
+		want: "USE_STATSD=true USE_PROMETHEUS=false",
+	},
+	{
+		name:   "rules from a directory beside a management server",
+		values: "xds: {url: \"control:18000\"}\nsettings: {CONFIG_TYPE: \"FILE,GRPC_XDS_SOTW\", RUNTIME_ROOT: /data}",
+		want:   "RUNTIME_ROOT=/data",
+	},
+	{
 		name: "more memory", values: "resources: {limits: {memory: 2Gi}}\nmaxProcs: 8",
 		want: "GOMEMLIMIT=1792MiB GRPC_MAX_CONNECTIONS=20000 HTTP_MAX_CONNECTIONS=8000 GOMAXPROCS=8",
 	},
@@ -247,6 +256,10 @@ var refused = []struct{ values, message string }{
 	},
 	{"settings: {DEBUG_TOKEN: a}\ndebug: {token: {secret: a}}", "debug.token.secret: DEBUG_TOKEN is set, too"},
 	{"extraEnv: [{name: LOG_LEVEL, value: warn}]", "extraEnv: LOG_LEVEL is set twice"},
+	{"settings: {USE_STATSD: \"true\"}", "settings.USE_STATSD: the chart sets USE_PROMETHEUS"},
+	{"settings: {USE_DOG_STATSD: true, USE_PROMETHEUS: 1}", "settings.USE_DOG_STATSD: the chart sets USE_PROMETHEUS"},
+	{"settings: {RUNTIME_ROOT: /data}", "settings.RUNTIME_ROOT: the rules are read from /rules"},
+	{"rulesConfigMap: a\nsettings: {RUNTIME_SUBDIRECTORY: ratelimit}", "settings.RUNTIME_SUBDIRECTORY: the rules are read"},
 	{"rules: {a.yaml: {domain: a}}\nrulesConfigMap: b", "rules and rulesConfigMap are both set"},
 	{"rules: {..a.yaml: {domain: a}}", "does not match pattern"},
 	{"memory: {snapshot: {enabled: true}}\nreplicas: 2", "memory.snapshot.enabled: each pod needs a file of its own"},

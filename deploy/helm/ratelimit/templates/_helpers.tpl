@@ -301,6 +301,18 @@ RUNTIME_APPDIRECTORY: config
 {{- end }}
 {{- end }}
 {{- end }}
+{{- $isTrue := list "true" "t" "1" }}
+{{- $prometheus := ternary (get $v.settings "USE_PROMETHEUS") true (hasKey $v.settings "USE_PROMETHEUS") | toString | lower }}
+{{- range $name := list "USE_STATSD" "USE_DOG_STATSD" }}
+{{- if and (has $prometheus $isTrue) (has (get $v.settings $name | toString | lower) $isTrue) }}
+{{- fail (printf "settings.%s: the chart sets USE_PROMETHEUS, and the service takes one of them; set settings.USE_PROMETHEUS to false, or leave %s out" $name $name) }}
+{{- end }}
+{{- end }}
+{{- range $name := list "RUNTIME_ROOT" "RUNTIME_SUBDIRECTORY" "RUNTIME_APPDIRECTORY" }}
+{{- if and (hasKey $v.settings $name) (include "ratelimit.rulesConfigMap" $) }}
+{{- fail (printf "settings.%s: the rules are read from /rules, where the chart mounts them; leave it out, and name the ConfigMap with the rules in rulesConfigMap" $name) }}
+{{- end }}
+{{- end }}
 {{- if and (eq $v.store "redis") (not $v.redis.url) }}
 {{- fail "store is redis: set redis.url to its address, host:port" }}
 {{- end }}
