@@ -7,9 +7,43 @@ import (
 	"ratelimit/src/rules"
 )
 
-// Record implements limiter.Recorder: it counts one decision.
+// RequestResult says what became of a request.
+type RequestResult uint8
+
+// The results of a request. on_store_failure decided those without the store, at least in part.
+const (
+	RequestAdmitted RequestResult = iota
+	RequestDenied
+	RequestAdmittedWithoutStore
+	RequestDeniedWithoutStore
+	RequestFailed // The request was answered with an error, because the store did not answer.
+	RequestResultCount
+)
+
+// ResultOf returns what became of the request with the answer a. hasOne is false if its caller left before there was a
+// result.
+func ResultOf(a *limiter.Answer) (result RequestResult, hasOne bool) {
+	left := false
+	for i := range a.Statuses {
+		if a.Statuses[i].StoreFailed {
+			return RequestFailed, true
+		}
+		left = left || a.Statuses[i].CallerLeft
+	}
+	result = RequestAdmitted
+	if a.Over {
+		result = RequestDenied
+	}
+	if a.Fallback != backend.FallbackError {
+		result += RequestAdmittedWithoutStore
+	}
+	return result, !left
+}
+
+// Record implements limiter.Recorder: it counts one request and its decisions.
 func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 	if req.CallerLimit != nil {
+		r.unknownDomains.totalStats.addRequest(a)
 		for i := range a.Statuses {
 			r.recordCallerLimit(&a.Statuses[i])
 		}
@@ -18,6 +52,7 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 	if a.Domain == nil {
 		n := uint64(len(a.Statuses))
 		r.unknownDomains.totalStats.add(outcomeUnmatched, n)
+		r.unknownDomains.totalStats.addRequest(a)
 		r.unknownDomains.counterOf(req.Domain).Add(n)
 		return
 	}
@@ -25,6 +60,7 @@ func (r *Registry) Record(req *limiter.Request, a *limiter.Answer) {
 	if !ok {
 		return // Two reloads happened during the request, so the counters may be gone.
 	}
+	r.statsOf(&table, a.RuleSet, Owner{Domain: a.Domain}).addRequest(a)
 	if a.Shadowed {
 		r.globalShadow.Add(1)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
+	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
 
@@ -39,6 +40,11 @@ const (
 	holdUnits   // units that rules with holds charged.
 	excessUnits // units by which settlements exceeded their reservations.
 	unenforced  // decisions on counters that enforce_percent leaves out.
+	requests    // requests to the domain. A RequestResult r counts as requests+r.
+	_
+	_
+	_
+	_
 	ruleCounterCount
 )
 
@@ -68,6 +74,13 @@ func (s *ruleStats) add(c ruleCounter, n uint64) {
 	}
 }
 
+// addRequest counts the request of a by what became of it.
+func (s *ruleStats) addRequest(a *limiter.Answer) {
+	if result, hasOne := ResultOf(a); hasOne {
+		s.add(requests+ruleCounter(result), 1)
+	}
+}
+
 // countHold adds what a hit did to holds, and the units that it charged.
 func (s *ruleStats) countHold(v *algorithm.Outcome, charged uint64) {
 	s.add(holdUnits, charged)
@@ -85,17 +98,20 @@ func (s *ruleStats) countHold(v *algorithm.Outcome, charged uint64) {
 // which only rules in force have.
 func (s *ruleStats) appendFigures(list []Figure) []Figure {
 	rule := strings.TrimPrefix(strings.TrimPrefix(s.name.Rule, s.name.Domain), ".")
+	labels := []string{"domain", s.name.Domain, "rule", rule}
 	for i, f := range declarations()["rule"] {
 		n := s.counts[i].Load()
 		isShown := n > 0
 		switch c := ruleCounter(i); {
+		case c >= requests:
+			labels = labels[:2] // Requests are the last counters, and belong to no rule.
 		case c == unenforced:
 			isShown = s.hasEnforcement.Load()
 		case c >= holdsOpened:
 			isShown = s.hasHolds.Load()
 		}
 		if isShown {
-			f.Value, f.Labels = int64(n), slices.Concat([]string{"domain", s.name.Domain, "rule", rule}, f.Labels)
+			f.Value, f.Labels = int64(n), slices.Concat(labels, f.Labels)
 			list = append(list, f)
 		}
 	}
@@ -150,7 +166,11 @@ func (s *ruleStats) decisions() (d Decisions) {
 // without a domain, named "(request)"; all domains without rules are one domain without a name. Decisions never
 // decrease while the rule or the domain is known.
 func (r *Registry) ForEachDecisions(yield func(domain, name string, d Decisions)) {
-	ofDomain := func(s *ruleStats) { yield(s.name.Domain, "", Decisions{Unmatched: s.counts[outcomeUnmatched].Load()}) }
+	ofDomain := func(s *ruleStats) {
+		if n := s.counts[outcomeUnmatched].Load(); n > 0 {
+			yield(s.name.Domain, "", Decisions{Unmatched: n})
+		}
+	}
 	for _, s := range r.knownStats() {
 		if s.name.Rule != "" {
 			yield(s.name.Domain, s.name.Rule, s.decisions())

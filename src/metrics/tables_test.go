@@ -52,6 +52,9 @@ func record(t *testing.T, r *Registry, set *rules.Set, rule string) {
 // decided returns the rules with counters, as "name=admitted", with a - if they are removed.
 func decided(r *Registry) (list []string) {
 	for _, s := range r.knownStats() {
+		if s.name.Rule == "" {
+			continue // a domain
+		}
 		text := fmt.Sprintf("%s=%d", s.name.Rule, s.decisions().Admitted)
 		if !s.removedAt.IsZero() {
 			text += "-"

@@ -32,6 +32,7 @@ func TestPrometheus(t *testing.T) {
 	for _, want := range []string{
 		`ratelimit_service_rate_limit_over_limit{domain="d",key1="ip"} 1`,
 		`ratelimit_decisions_total{domain="d",outcome="over",rule="ip"} 1`,
+		`ratelimit_requests_total{domain="d",result="denied"} 1`,
 	} {
 		if code != 200 || !strings.Contains(body, want) {
 			t.Errorf("%d, no %s in\n%s", code, want, body)
