@@ -159,7 +159,9 @@ type Denial struct {
 	Counter  string `json:"counter"`
 	// RetryAfterSeconds is the time after which the same request would be admitted, or NeverRetry.
 	RetryAfterSeconds float64 `json:"retry_after_seconds"`
-	Skipped           uint64  `json:"skipped"` // how many denials since the last sample were not sampled.
+	// Reason says why the request was denied if the store did not answer. It is empty for other denials.
+	Reason  string `json:"reason,omitempty"`
+	Skipped uint64 `json:"skipped"` // how many denials since the last sample were not sampled.
 	// Replica is the address of the replica that denied, if the denials are of several replicas. It is empty for the one
 	// that lists them.
 	Replica string `json:"replica,omitempty"`

@@ -105,9 +105,17 @@ func LimitText(set *rules.Set, name metrics.RuleName) string {
 		return ""
 	}
 	if r := set.Rule(name.Domain, name.Rule); r != nil {
-		return r.LimitText()
+		return limitText(r)
 	}
 	return ""
+}
+
+// limitText returns the limit of r for people, and whether it never refuses: "20 per minute, shadow mode".
+func limitText(r *rules.Rule) string {
+	if r.ShadowMode {
+		return r.LimitText() + ", shadow mode"
+	}
+	return r.LimitText()
 }
 
 // Figures are what operators see of a service. Its functions are safe for concurrent use and do not block.
@@ -170,7 +178,7 @@ func (o *Observer) Denials(after uint64, limit int) (list []Denial) {
 	for _, d := range o.denials.After(after, limit) {
 		list = append(list, Denial{
 			ID: d.ID, At: d.At, Protocol: d.Protocol, Domain: d.Domain, Rule: d.Rule, Subject: d.Descriptor,
-			Counter: d.Counter, RetryAfterSeconds: RetrySeconds(d.RetryAfter), Skipped: d.SkippedDenials,
+			Counter: d.Counter, RetryAfterSeconds: RetrySeconds(d.RetryAfter), Reason: d.Reason(), Skipped: d.SkippedDenials,
 		})
 	}
 	return list

@@ -148,7 +148,7 @@ func (p *ratesPage) add(r listedRule) {
 	rates := p.known[r.RuleName]
 	rates.Domain, rates.Rule = r.Domain, r.Rule
 	if rates.Limit == "" && r.rule != nil {
-		rates.Limit = r.rule.LimitText()
+		rates.Limit = limitText(r.rule)
 	}
 	rates.Holds = cmp.Or(rates.Holds, p.holds[r.RuleName])
 	p.Rules = append(p.Rules, rates)

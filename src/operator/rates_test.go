@@ -17,6 +17,26 @@ import (
 	"ratelimit/src/rules/filerules"
 )
 
+// A rule in shadow mode looks like none that refuses.
+func TestLimitTextOfShadowMode(t *testing.T) {
+	t.Parallel()
+	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n" +
+		"- {key: a, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}\n" +
+		"- {key: b, rate_limit: {unit: day, requests_per_unit: 1}}\n")}}, compile.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newObserver(metrics.New(metrics.Config{}))
+	o.UseRules(set)
+	got := o.Rates(RatesQuery{Limit: 10, Order: OrderTree})
+	for i, want := range []string{"1 per day, shadow mode", "1 per day"} {
+		name := metrics.RuleName{Domain: "d", Rule: got.Rules[i].Rule}
+		if got.Rules[i].Limit != want || LimitText(set, name) != want {
+			t.Errorf("%+v, and %s; want %s", got.Rules[i], LimitText(set, name), want)
+		}
+	}
+}
+
 // The list of rules has busy rules first, the busiest before the others, and then all others by name.
 func TestRatesOfAllRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

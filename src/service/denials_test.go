@@ -8,6 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 	"ratelimit/src/operator/denials"
 )
 
@@ -61,7 +62,7 @@ func TestDenialLine(t *testing.T) {
 			`{"domain":"d","level":"info","msg":"denied","rule":"limit of the request","skipped":7,"subject":"ip=\"\\n\"","wait":"never"}`,
 		},
 		{
-			denials.Denial{Domain: "d", Rule: "d.ip", Descriptor: "ip=1", StoreFailed: true},
+			denials.Denial{Domain: "d", Rule: "d.ip", Descriptor: "ip=1", Fallback: backend.FallbackDeny},
 			`{"domain":"d","level":"info","msg":"denied","reason":"the store does not answer","rule":"d.ip","subject":"ip=1","wait":"0s"}`,
 		},
 	} {

@@ -59,8 +59,8 @@ func logDenial(to *logrus.Logger) func(denials.Denial) {
 		if d.RetryAfter == algorithm.Never {
 			fields["wait"] = "never"
 		}
-		if d.StoreFailed {
-			fields["reason"] = "the store does not answer"
+		if why := d.Reason(); why != "" {
+			fields["reason"] = why
 		}
 		if d.SkippedDenials > 0 {
 			fields["skipped"] = d.SkippedDenials

@@ -27,10 +27,21 @@ type Denial struct {
 	Counter string
 	// RetryAfter is the time after which the same request would be allowed. algorithm.Never: it will never be.
 	RetryAfter time.Duration
-	// StoreFailed is set if the request was denied because the store did not answer.
-	StoreFailed bool
+	// Fallback is how the limit was decided because the store did not answer. It is FallbackError if the store did.
+	Fallback backend.Fallback
 	// SkippedDenials is the number of denials since the last sample, which were not sampled.
 	SkippedDenials uint64
+}
+
+// Reason says why the request was denied if that is not its limit alone. It is empty for most denials.
+func (d *Denial) Reason() string {
+	switch d.Fallback {
+	case backend.FallbackDeny:
+		return "the store does not answer"
+	case backend.FallbackLocal:
+		return "over this replica's share"
+	}
+	return ""
 }
 
 // Config is the configuration of a Sampler. All fields are required.
@@ -101,7 +112,7 @@ func (s *Sampler) sampleDenial(now time.Time, req *limiter.Request, a *limiter.A
 	}
 	d := Denial{
 		At: now, Protocol: req.Protocol, Descriptor: callertext.Descriptor(entries), RetryAfter: st.RetryAfter,
-		StoreFailed: st.Fallback == backend.FallbackDeny, SkippedDenials: skipped,
+		SkippedDenials: skipped,
 	}
 	if a.Domain != nil {
 		d.Domain = callertext.Name(a.Domain.Name)
@@ -110,7 +121,7 @@ func (s *Sampler) sampleDenial(now time.Time, req *limiter.Request, a *limiter.A
 		d.Domain = callertext.Name(string(req.Domain))
 	}
 	if c := st.BindingCharge; c != nil {
-		d.Counter = callertext.CounterKey(c.CounterKey)
+		d.Counter, d.Fallback = callertext.CounterKey(c.CounterKey), c.Verdict.Fallback
 		if c.Rule != nil {
 			d.Rule = callertext.Name(c.Rule.FullName)
 		}

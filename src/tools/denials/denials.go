@@ -235,14 +235,14 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // columns are those of a line. Subjects are last, since they have any length.
-var columns = output.Columns("TIME", "PROTOCOL", "DOMAIN", "RULE", "WAIT", "SKIPPED", "SUBJECT")
+var columns = output.Columns("TIME", "PROTOCOL", "DOMAIN", "RULE", "WAIT", "SKIPPED", "REASON", "SUBJECT")
 
 // cells returns the columns of d. An empty one is "-", so that scripts find the same number of columns.
 func cells(d *operator.Denial) []string {
 	list := []string{
 		d.At.UTC().Format("2006-01-02T15:04:05.000Z"), d.Protocol, d.Domain, cmp.Or(d.Rule, "-"),
 		waitText(d.RetryAfterSeconds),
-		strconv.FormatUint(d.Skipped, 10), d.Subject,
+		strconv.FormatUint(d.Skipped, 10), cmp.Or(d.Reason, "-"), d.Subject,
 	}
 	if d.Replica != "" {
 		return slices.Insert(list, 1, d.Replica)

@@ -77,14 +77,14 @@ func TestPrint(t *testing.T) {
 		},
 		{
 			ID: 9, At: at.Add(time.Hour), Protocol: "json", Domain: "d", Rule: "d.\x1b[2J", Subject: "key=\u009b31m\n",
-			RetryAfterSeconds: 0.25,
+			RetryAfterSeconds: 1, Reason: "the store does not answer",
 		},
 	}}
 	got, err := call(t, r)
-	want := `TIME                      PROTOCOL  DOMAIN    RULE            WAIT   SKIPPED  SUBJECT
-2026-11-23T12:00:00.123Z  grpc      accounts  accounts.login  3m13s  0        login=alex
-2026-11-23T12:00:01.123Z  divvy     d         -               never  1234     a=ü,b=日本
-2026-11-23T13:00:00.123Z  json      d         "d.\x1b[2J"     250ms  0        "key=\u009b31m\n"
+	want := `TIME                      PROTOCOL  DOMAIN    RULE            WAIT   SKIPPED  REASON                     SUBJECT
+2026-11-23T12:00:00.123Z  grpc      accounts  accounts.login  3m13s  0        -                          login=alex
+2026-11-23T12:00:01.123Z  divvy     d         -               never  1234     -                          a=ü,b=日本
+2026-11-23T13:00:00.123Z  json      d         "d.\x1b[2J"     1s     0        the store does not answer  "key=\u009b31m\n"
 `
 	if got != want || err != nil {
 		t.Errorf("%v\n%s\nwant\n%s", err, got, want)
@@ -94,6 +94,7 @@ func TestPrint(t *testing.T) {
 	for i, line := range lines {
 		var d operator.Denial
 		if err := json.Unmarshal([]byte(line), &d); err != nil || d.ID != r.list[i].ID || d.Subject != r.list[i].Subject ||
+			d.Reason != r.list[i].Reason ||
 			output.Printable(line) != line {
 			t.Errorf("%v in %q", err, line)
 		}

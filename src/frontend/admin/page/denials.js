@@ -40,7 +40,7 @@ export function createDenials(onExplain) {
   }
 
   function createRow({ denial }) {
-    const { at, protocol, domain, rule, subject, counter, retry_after_seconds, skipped, replica } = denial;
+    const { at, protocol, domain, rule, subject, counter, retry_after_seconds, reason, skipped, replica } = denial;
     const explain = element("button", { type: "button", class: "small", textContent: "Explain", "aria-label": `Explain ${subject}` });
     explain.addEventListener("click", () => onExplain(domain, subject));
     const wait = retry_after_seconds < 0 ? "never" : formatSeconds(retry_after_seconds);
@@ -50,7 +50,8 @@ export function createDenials(onExplain) {
       element("th", { scope: "row" },
         element("span", { class: "mono", textContent: subject }),
         element("span", { class: "below muted", textContent: `${domain}: ${ruleName(domain, rule) || "limit of the request"}${view.isSum ? `, by ${replica || "this replica"}` : ""}` },
-          element("span", { class: "narrow", textContent: `, retry after: ${wait}` }))),
+          element("span", { class: "narrow", textContent: `, retry after: ${wait}` })),
+        ...(reason ? [element("span", { class: "below bad", textContent: reason })] : [])),
       element("td", { class: "wide mono", textContent: counter }),
       element("td", { class: "wide", textContent: protocol }),
       element("td", { class: "number wide", textContent: wait }),
@@ -72,13 +73,13 @@ export function createDenials(onExplain) {
       show();
     },
     add(denial) {
-      const { id, at, protocol, domain, rule, subject, counter, replica = "" } = denial;
+      const { id, at, protocol, domain, rule, subject, counter, reason = "", replica = "" } = denial;
       if (id <= lastIDs.get(replica)) return; // Each connection begins with the newest denials.
       lastIDs.set(replica, id);
       const time = Date.parse(at);
       const place = denials.findIndex((other) => other.time <= time); // Those of other replicas come late.
       denials.splice(place < 0 ? denials.length : place, 0, {
-        key: `${replica || process} ${id}`, time, denial, text: [protocol, domain, rule, subject, counter, replica].join("\n").toLowerCase(),
+        key: `${replica || process} ${id}`, time, denial, text: [protocol, domain, rule, subject, counter, reason, replica].join("\n").toLowerCase(),
       });
       denials.length = Math.min(denials.length, keptDenials);
       if (!isShowPending) {
