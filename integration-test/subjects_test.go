@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +62,7 @@ descriptors:
   share_threshold: true
   rate_limit: {unit: year, requests_per_unit: 1}
 `)
-	s := startService(t, rules.env()...)
+	s := startService(t, append(rules.env(), "LOG_DENIALS=1000")...)
 	for _, descriptor := range [][2]string{
 		{`user=eve,action=checkout`, ``},
 		{`user="a,b c",action="it's"`, ``},
@@ -69,6 +71,7 @@ descriptors:
 		{`user=ü,action="\u202e\x00"`, ``},
 		{`user=al,action`, ``},
 		{`user=a==,action=b=c`, ``},
+		{`user="C:\\x",action="\"hi"`, ``},
 		{`ip=10.1.2.3`, `ip=10.1.2.0/24`},
 		{`path=/files/a`, `path="/files/*"`},
 	} {
@@ -87,6 +90,9 @@ descriptors:
 			t.Fatalf("denials: exit %d, %s%s", code, out, errOut)
 		}
 		subjects[d.Subject] = true
+		for _, form := range loggedSubjects(t, s, d.Subject) {
+			subjects[form] = true
+		}
 		if descriptor[1] != "" {
 			subjects[descriptor[1]] = true
 		}
@@ -98,6 +104,10 @@ descriptors:
 		}
 		out, errOut, code = program(t, "explain", "--domain", "shop", "--descriptors", d.Subject, "--address", s.debug)
 		lines := strings.Split(strings.TrimSpace(out), "\n")
+		heading := strings.TrimPrefix(lines[0], "shop: ")
+		if out, errOut, code := program(t, "counter", "get", "shop", heading, "--address", s.debug); code != 0 {
+			t.Errorf("get %s: exit %d, %s%s", heading, code, out, errOut)
+		}
 		command, found := strings.CutPrefix(lines[len(lines)-1], "to forget what was counted: ")
 		if code != 0 || !found {
 			t.Fatalf("explain %s: exit %d, %s%s", d.Subject, code, out, errOut)
@@ -122,6 +132,21 @@ descriptors:
 		}
 		return nil
 	})
+}
+
+// loggedSubjects returns what people may copy from the log line about a denied subject: with the quotes and without.
+func loggedSubjects(t *testing.T, s *service, subject string) (forms []string) {
+	t.Helper()
+	s.until(t, "the denial of "+subject+" is in the log", func() error {
+		for _, m := range regexp.MustCompile(`subject=("(?:[^"\\]|\\.)*"|\S+)`).FindAllStringSubmatch(s.log(t), -1) {
+			if plain, err := strconv.Unquote(m[1]); plain == subject || err != nil && m[1] == subject {
+				forms = []string{m[1], strings.TrimSuffix(strings.TrimPrefix(m[1], `"`), `"`)}
+				return nil
+			}
+		}
+		return errors.New("it is not")
+	})
+	return forms
 }
 
 // shell runs a line that begins with ratelimit in a shell.

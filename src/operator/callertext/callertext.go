@@ -22,7 +22,7 @@ const (
 )
 
 // Descriptor returns entries as key=value,key=value. Each key and value is cut at 64 bytes. One with blanks, commas,
-// control characters and the like is quoted as in Go. ParseEntries is its inverse.
+// backslashes, control characters and the like is quoted as in Go. ParseEntries is its inverse.
 func Descriptor(entries []rules.Entry) string { return string(AppendDescriptor(nil, entries)) }
 
 // AppendDescriptor appends the result of Descriptor to dst. It allocates nothing else, unless it has to quote.
@@ -49,10 +49,14 @@ func appendEntries(dst []byte, entries []rules.Entry, maxEntries, maxBytes int) 
 	return dst
 }
 
-// appendEntry appends key=value, or the key alone. It quotes a value that ends with *, which is a pattern otherwise.
+// appendEntry appends key=value, or the key alone. It quotes a value that ends with *, which is a pattern otherwise. A
+// quoted key has a = even without a value, because text that is one quoted word is that of a log; see fromLog.
 func appendEntry(dst, key, value []byte) []byte {
+	start := len(dst)
 	dst = appendWord(dst, key)
 	switch {
+	case len(value) == 0 && len(dst) > start && dst[start] == '"':
+		return append(dst, '=')
 	case len(value) == 0:
 		return dst
 	case value[len(value)-1] == '*':
@@ -69,8 +73,10 @@ type Entry struct {
 }
 
 // ParseEntries parses what Descriptor writes: key=value,key=value. A key alone has an empty value. A value may contain
-// =, as base64 and query strings do. Blanks after a comma are skipped. A text that Descriptor has cut is an error.
+// =, as base64 and query strings do. Blanks after a comma are skipped. The text may be as a log has it, in quotes or
+// with their escapes. A text that Descriptor has cut is an error.
 func ParseEntries(text string) (entries []Entry, err error) {
+	text = fromLog(text)
 	rest, isMore := text, true
 	for isMore {
 		rest = strings.TrimLeft(rest, " ")
@@ -96,6 +102,27 @@ func ParseEntries(text string) (entries []Entry, err error) {
 		rest, isMore = strings.CutPrefix(rest, ",")
 	}
 	return entries, nil
+}
+
+// fromLog returns a text without the quotes and escapes that a log adds to it. All of these are user="bot,7":
+//
+//	user="bot,7"
+//	"user=\"bot,7\""
+//	user=\"bot,7\"
+//
+// Descriptor writes neither of the last two: no single word in quotes, and no backslash before the first quote.
+func fromLog(text string) string {
+	for {
+		quoted := text
+		if first := strings.IndexByte(text, '"'); first > 0 && text[first-1] == '\\' {
+			quoted = `"` + text + `"`
+		}
+		plain, err := strconv.Unquote(quoted)
+		if err != nil || quoted[0] != '"' {
+			return text
+		}
+		text = plain
+	}
 }
 
 // cutWord returns the word at the start of text, and the text behind it. A word ends before a character of ends, unless
@@ -144,11 +171,12 @@ func CounterKey(key []byte) string {
 	return s
 }
 
-// appendWord appends text. It quotes text with blanks, commas, =, double quotes or unprintable characters.
+// appendWord appends text. It quotes text with blanks, commas, =, double quotes, backslashes or unprintable characters.
 func appendWord(dst, text []byte) []byte {
 	for i := 0; i < len(text); {
 		c, size := utf8.DecodeRune(text[i:])
-		if c == utf8.RuneError || c <= ' ' || c == ',' || c == '=' || c == '"' || !strconv.IsPrint(c) {
+		if c == utf8.RuneError || c <= ' ' || c == ',' || c == '=' || c == '"' || c == '\\' ||
+			!strconv.IsPrint(c) {
 			return strconv.AppendQuote(dst, string(text))
 		}
 		i += size

@@ -33,6 +33,8 @@ func TestDescriptor(t *testing.T) {
 		{entry("a", "\u202e"), `a="\u202e"`},
 		{entry("é", "ü"), "é=ü"},
 		{entry("a", "b*"), `a="b*"`},
+		{entry("a", `C:\x`), `a="C:\\x"`},
+		{entry("a b", "", "c", ""), `"a b"=,c`},
 		{entry("a", long+"xy"), "a=" + long + "x…"},
 		{entry("a", long+"éé"), "a=" + long + "…"},
 		{entry("a", long+"x"), "a=" + long + "x"},
@@ -113,6 +115,30 @@ func TestCounterText(t *testing.T) {
 	} {
 		if got := CounterKey([]byte(tt.key)); got != tt.want {
 			t.Errorf("got  %s\nwant %s", got, tt.want)
+		}
+	}
+}
+
+// What a log prints can be given to commands, whatever of it is copied.
+func TestParseEntriesOfLog(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`"tenant=acme"`:                "tenant=acme",
+		`"user=\"bot,7\""`:             `user="bot,7"`,
+		`user=\"bot,7\"`:               `user="bot,7"`,
+		`user=\\\"bot,7\\\"`:           `user="bot,7"`, // a log line within JSON
+		`"a=b,\"c d\"=\"\\\"\""`:       `a=b,"c d"="\""`,
+		`"user"`:                       "user",
+		`"a b"="c"`:                    `"a b"=c`,
+		`path=C:\temp`:                 `path="C:\\temp"`, // no log has that
+		`path="C:\\temp"`:              `path="C:\\temp"`,
+		`path=\"C:\\\\temp\"`:          `path="C:\\temp"`,
+		"\"a=\\\"b c\\\",d=e\"":        `a="b c",d=e`,
+		`a=say \"hi\" twice \`:         `a="say \\\"hi\\\" twice \\"`, // no escape of Go
+		`"user=\"bot,7\"",second=here`: `"user=\"bot,7\""=,second=here`,
+	} {
+		if got, err := ParseDescriptor(text); err != nil || WholeDescriptor(got) != want {
+			t.Errorf("%s: got %s, want %s; %v", text, WholeDescriptor(got), want, err)
 		}
 	}
 }

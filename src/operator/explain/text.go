@@ -13,6 +13,7 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator/callertext"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/match"
@@ -92,6 +93,9 @@ func stateText(s *State) string {
 			", by on_store_failure: " + s.Degraded
 	}
 	text := strconv.FormatUint(*s.Before, 10) + " used, " + strconv.FormatUint(*s.Remaining, 10) + " left"
+	if s.Share > 0 {
+		text += " of this replica's share of " + strconv.FormatUint(s.Share, 10)
+	}
 	if *s.Before > 0 && (!s.Over || s.RetryAfterUS == nil) {
 		text += ", whole again in " + durationText(s.ResetAfterUS)
 	}
@@ -144,12 +148,16 @@ func entriesText(entries []rules.EntryText) string {
 	return strings.Join(parts, ", ")
 }
 
-// entryText quotes a value that ends with *, because that is a pattern for `ratelimit counter`.
+// entryText returns e as commands take it. Long keys and values are cut, and then no command takes them.
 func entryText(e rules.EntryText) string {
-	if strings.HasSuffix(e.Value, "*") && quoted(e.Value) == e.Value {
-		return quoted(e.Key) + "=" + strconv.Quote(e.Value)
+	if max(len(e.Key), len(e.Value)) > maxQuotedBytes {
+		return quoted(e.Key) + "=" + quoted(e.Value)
 	}
-	return quoted(e.Key) + "=" + quoted(e.Value)
+	text := callertext.WholeDescriptor([]rules.Entry{{Key: []byte(e.Key), Value: []byte(e.Value)}})
+	if e.Value == "" {
+		text = strings.TrimSuffix(text, "=") + `=""`
+	}
+	return text
 }
 
 // keyAndValue returns key=value, or the key alone if there is no value.
@@ -160,13 +168,15 @@ func keyAndValue(key, value string) string {
 	return quoted(key) + "=" + quoted(value)
 }
 
+// maxQuotedBytes bounds a text of a caller or a rule file in the report.
+const maxQuotedBytes = 300
+
 // quoted returns text of a caller or a rule file. It is quoted if it has blanks, commas, quotes or characters that are
-// not printable, and cut to 300 bytes.
+// not printable, and cut to maxQuotedBytes.
 func quoted(s string) string {
-	const most = 300
-	if len(s) > most {
-		cut := most
-		for cut > most-utf8.UTFMax && !utf8.RuneStart(s[cut]) {
+	if len(s) > maxQuotedBytes {
+		cut := maxQuotedBytes
+		for cut > maxQuotedBytes-utf8.UTFMax && !utf8.RuneStart(s[cut]) {
 			cut--
 		}
 		return strconv.Quote(s[:cut]) + "... (" + strconv.Itoa(len(s)) + " bytes)"

@@ -29,8 +29,8 @@ func NewLoggers(levelName, formatName string, o *Output) (*Loggers, error) {
 	var format logrus.Formatter = &logrus.TextFormatter{ForceColors: output.IsTerminal(o.Stderr)}
 	if strings.EqualFold(formatName, "json") {
 		format = &logrus.JSONFormatter{
-			TimestampFormat: time.RFC3339Nano,
-			FieldMap:        logrus.FieldMap{logrus.FieldKeyTime: "@timestamp", logrus.FieldKeyMsg: "@message"},
+			TimestampFormat: time.RFC3339Nano, DisableHTMLEscape: true, // people copy subjects
+			FieldMap: logrus.FieldMap{logrus.FieldKeyTime: "@timestamp", logrus.FieldKeyMsg: "@message"},
 		}
 	}
 	logger := func(to io.Writer, level logrus.Level) *logrus.Logger {

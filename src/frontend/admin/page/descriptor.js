@@ -3,9 +3,25 @@
 const escapes = { a: "\x07", b: "\b", f: "\f", n: "\n", r: "\r", t: "\t", v: "\v", "\\": "\\", '"': '"' };
 const escapeLengths = { x: 2, u: 4, U: 8 };
 
+// fromLog returns a text without the quotes and escapes of a log: it is one quoted word, or its first quote has a backslash.
+function fromLog(text) {
+  for (;;) {
+    const first = text.indexOf('"');
+    if (first < 0 || first > 0 && text[first - 1] !== "\\") return text;
+    try {
+      const reader = new Reader(first === 0 ? text : `"${text}"`);
+      const plain = reader.readText("");
+      if (!reader.isAtEnd()) return text;
+      text = plain;
+    } catch {
+      return text; // It is no text of a log.
+    }
+  }
+}
+
 // parseDescriptor returns {entries, isCut}. isCut reports that the text, as the service shows it, is not all of the descriptor.
 export function parseDescriptor(text) {
-  const reader = new Reader(text);
+  const reader = new Reader(fromLog(text.trim()));
   const entries = [];
   let isCut = false;
   do {
