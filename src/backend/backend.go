@@ -35,6 +35,8 @@ type Verdict struct {
 	// Fallback says how the hit was decided because the store did not answer. The zero
 	// value, FallbackError, means that the store answered or that Err is set.
 	Fallback Fallback
+	// Share is how many units this replica's share of the limit admits at once. It is 0 unless Fallback is FallbackLocal.
+	Share uint64
 	// Err says that the store did not answer this hit, so that it is unknown whether the hit
 	// was charged. It wraps ErrOverload if the store works and had too much to do, and context.Canceled if the caller
 	// left first.

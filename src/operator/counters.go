@@ -60,7 +60,9 @@ type Counter struct {
 	CalendarWindow string `json:"calendar_window,omitempty"`
 	// HoldSeconds is the time after which a hold expires. It is 0 for limits without holds.
 	HoldSeconds float64 `json:"hold_seconds,omitempty"`
-	// Used is the count, and Remaining what is left of the limit.
+	// Share is this replica's share of Limit, which counts while Fallback is local. It is 0 otherwise.
+	Share uint64 `json:"share,omitempty"`
+	// Used is the count, and Remaining what is left of the limit, or of Share.
 	Used      uint64 `json:"used"`
 	Remaining uint64 `json:"remaining"`
 	// ResetAfterSeconds is the time until the count is 0.

@@ -181,12 +181,22 @@ func (e *Editor) read(ctx context.Context, req *limiter.Request) ([]Counter, err
 	return counters, nil
 }
 
+// CountedCapacity returns how many units the counter of c admits at once: those of the limit, or of this replica's share
+// while the store does not answer.
+func CountedCapacity(c *limiter.Charge) uint64 {
+	if c.Verdict.Fallback == backend.FallbackLocal {
+		return c.Verdict.Share
+	}
+	return c.Algorithm.Capacity()
+}
+
 func newCounter(c *limiter.Charge) Counter {
 	v, capacity := c.Verdict, c.Algorithm.Capacity()
+	admitted := CountedCapacity(c)
 	out := Counter{
 		Rule: c.Rule.FullName, Key: string(c.CounterKey), Algorithm: c.Algorithm.Kind.String(), Shadow: c.InShadowMode(),
 		Limit: capacity, PeriodSeconds: c.Algorithm.Period.Seconds(),
-		Used: v.Before, Remaining: capacity - min(capacity, v.Before), ResetAfterSeconds: v.ResetAfter.Seconds(),
+		Used: v.Before, Share: v.Share, Remaining: admitted - min(admitted, v.Before), ResetAfterSeconds: v.ResetAfter.Seconds(),
 		Refuses: v.Over, RetryAfterSeconds: RetrySeconds(v.RetryAfter),
 	}
 	if out.HoldSeconds = c.Algorithm.Hold.Seconds(); c.Algorithm.Kind == algorithm.Concurrency {

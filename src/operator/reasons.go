@@ -9,7 +9,7 @@ import (
 // interval has not passed. The result is empty if the hit passed, but never nil.
 func OverReasons(c *limiter.Charge) []string {
 	v := c.Verdict
-	fits, interval := v.Before+c.RequestedAmount <= c.Algorithm.Capacity(), v.WithinMinInterval
+	fits, interval := v.Before+c.RequestedAmount <= CountedCapacity(c), v.WithinMinInterval
 	count := v.Over && (!fits || !interval)
 	if !c.HasCounterVerdict() {
 		count, interval = v.RetryAfter == algorithm.Never, false

@@ -38,6 +38,15 @@ func TestOverReasons(t *testing.T) {
 			2,
 			[]string{"count", "interval"},
 		},
+		// over this replica's share
+		{
+			backend.Verdict{
+				Fallback: backend.FallbackLocal, Share: 5,
+				Outcome: algorithm.Outcome{Over: true, WithinMinInterval: true, Before: 5},
+			},
+			1,
+			[]string{"count", "interval"},
+		},
 		{
 			backend.Verdict{Outcome: algorithm.Outcome{Over: true, WithinMinInterval: true, Before: algorithm.MaxCount}},
 			algorithm.MaxAmount,

@@ -77,7 +77,7 @@ func (s *Store) countLocally(ctx context.Context, b *backend.Batch, p *takeScrat
 	}
 	for k, i := range p.localHits.BatchIndexes {
 		v := &p.localHits.Verdicts[k]
-		v.Fallback = backend.FallbackLocal
+		v.Fallback, v.Share = backend.FallbackLocal, p.localHits.Hits[k].Limit.Capacity()
 		v.FullUntil = 0 // the replica's share is used up, but perhaps not the limit
 		if v.RetryAfter == algorithm.Never && !canNeverPass(&b.Hits[i]) {
 			v.RetryAfter = denyRetryAfter // the hit exceeds the replica's share, but not the limit

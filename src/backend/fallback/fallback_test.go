@@ -133,7 +133,7 @@ func TestModes(t *testing.T) {
 				Charged: true, After: 7, Remaining: 3, ResetAfter: time.Minute,
 				WindowEnd: epoch.Add(time.Minute).UnixNano(),
 			},
-			Fallback: backend.FallbackLocal,
+			Fallback: backend.FallbackLocal, Share: 10,
 		},
 	} {
 		if got[i] != want {

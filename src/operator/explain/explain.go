@@ -70,6 +70,10 @@ func (r *Report) AddResets(req *limiter.Request, address string) {
 		if !slices.ContainsFunc(d.Charges, hasCount) || output.Printable(r.Domain) != r.Domain {
 			continue
 		}
+		if slices.ContainsFunc(d.Charges, func(c Charge) bool { return c.State != nil && c.State.Degraded != "" }) {
+			d.NoReset = "the store does not answer"
+			continue
+		}
 		d.Reset = "ratelimit counter reset " + output.ShellWord(r.Domain) + " " +
 			output.ShellWord(callertext.WholeDescriptor(req.Descriptors[i].Entries))
 		if address != "" {
@@ -140,7 +144,7 @@ func chargedRules(search *match.Record) (list []*rules.Rule) {
 func (x *explainer) descriptor(i int) Descriptor {
 	request, st, search := &x.req.Descriptors[i], &x.answer.Statuses[i], x.searches[i]
 	d := Descriptor{
-		Entries: []rules.EntryText{}, Steps: []match.Step{}, Charges: []Charge{}, Quota: st.InQuotaMode,
+		Entries: []rules.EntryText{}, Subject: callertext.WholeDescriptor(request.Entries), Steps: []match.Step{}, Charges: []Charge{}, Quota: st.InQuotaMode,
 		Outcome: OutcomeUnmatched,
 	}
 	for _, e := range request.Entries {
@@ -280,7 +284,8 @@ func counterState(c *limiter.Charge) *State {
 		Cached: v.Cached, Degraded: fallbackName(v.Fallback),
 	}
 	if c.HasCounterVerdict() {
-		capacity := c.Algorithm.Capacity()
+		capacity := operator.CountedCapacity(c)
+		s.Share = v.Share
 		s.Before, s.Remaining = new(v.Before), new(capacity-min(capacity, v.Before))
 		s.ResetAfterUS = limiter.MicrosecondsRoundedUp(v.ResetAfter)
 	}

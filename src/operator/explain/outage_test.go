@@ -7,6 +7,7 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
+	"ratelimit/src/operator/explain"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 )
@@ -18,8 +19,11 @@ type unanswered struct{ instead backend.Fallback }
 func (u unanswered) Take(_ context.Context, b *backend.Batch) error {
 	for i := range b.Verdicts {
 		v := backend.Verdict{Fallback: u.instead}
-		if u.instead == backend.FallbackDeny {
+		switch u.instead {
+		case backend.FallbackDeny:
 			v.Over, v.RetryAfter, v.ResetAfter, v.Before, v.After = true, 1e9, 1e9, 20, 20
+		case backend.FallbackLocal:
+			v.Over, v.RetryAfter, v.ResetAfter, v.Before, v.After, v.Share = true, 1e9, 1e9, 14, 14, 10
 		}
 		b.Verdicts[i] = v
 	}
@@ -33,22 +37,7 @@ func TestOutage(t *testing.T) {
 			"on_store_failure: deny",
 		backend.FallbackAllow: "now the count is unknown, since the store does not answer: passes, by on_store_failure: allow",
 	} {
-		set, _, err := filerules.Load([]filerules.File{{
-			Name: "d.yaml",
-			Data: []byte("domain: d\ndescriptors:\n- {key: ip, rate_limit: {unit: minute, requests_per_unit: 20}}\n"),
-		}},
-			compile.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := limiter.New(limiter.Config{Backend: unanswered{instead}})
-		l.UseRules(set)
-		req := parse(t, "d: ip=1")
-		var a limiter.Answer
-		if err := l.DryRun(t.Context(), req, &a); err != nil {
-			t.Fatal(err)
-		}
-		report := newReport(t, req, &a, true)
+		report := inOutage(t, instead)
 		if now := report.Descriptors[0].Charges[0].State; now.Before != nil || now.Remaining != nil || len(now.Reasons) > 0 ||
 			now.Degraded != instead.String() {
 			t.Errorf("%v: %+v", instead, now)
@@ -58,4 +47,44 @@ func TestOutage(t *testing.T) {
 			t.Errorf("%v:\n%s", instead, text)
 		}
 	}
+}
+
+// A local count is compared with the replica's share, and cannot be reset.
+func TestShareInOutage(t *testing.T) {
+	report := inOutage(t, backend.FallbackLocal)
+	text := report.Text()
+	for _, want := range []string{
+		"now 14 used, 0 left of this replica's share of 10: is over, passes in 1s, says local, " +
+			"because the store did not answer\n",
+		"\nwhat was counted cannot be forgotten now: the store does not answer\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if d := report.Descriptors[0]; d.Reset != "" || *d.Charges[0].State.Remaining != 0 || d.Charges[0].State.Share != 10 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// inOutage explains ip=1 with a limit of 20 per minute, of which the store does not answer.
+func inOutage(t *testing.T, instead backend.Fallback) *explain.Report {
+	t.Helper()
+	set, _, err := filerules.Load([]filerules.File{{
+		Name: "d.yaml",
+		Data: []byte("domain: d\ndescriptors:\n- {key: ip, rate_limit: {unit: minute, requests_per_unit: 20}}\n"),
+	}}, compile.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := limiter.New(limiter.Config{Backend: unanswered{instead}})
+	l.UseRules(set)
+	req := parse(t, "d: ip=1")
+	var a limiter.Answer
+	if err := l.DryRun(t.Context(), req, &a); err != nil {
+		t.Fatal(err)
+	}
+	report := newReport(t, req, &a, true)
+	report.AddResets(req, "")
+	return report
 }

@@ -37,6 +37,8 @@ var errorFallback = backend.FallbackError.String()
 // Descriptor explains one descriptor of the request.
 type Descriptor struct {
 	Entries []rules.EntryText `json:"entries"`
+	// Subject has the entries as commands take them, whole: user="bot,7",path=/pay.
+	Subject string            `json:"subject"`
 	Steps   []match.Step      `json:"steps"`
 	Rules   []match.TriedRule `json:"rules,omitempty"`
 	// UnlistedRules is the number of rules that do not match and are missing in Rules.
@@ -53,6 +55,8 @@ type Descriptor struct {
 	Status        *Status  `json:"now,omitempty"`
 	// Reset is the command that resets the counters of the descriptor; empty if they count nothing. See AddResets.
 	Reset string `json:"reset,omitempty"`
+	// NoReset says why counters that count something cannot be reset now; empty if they can.
+	NoReset string `json:"no_reset,omitempty"`
 }
 
 // The outcomes of a descriptor.
@@ -119,8 +123,10 @@ type Status struct {
 // State is the state of a counter.
 type State struct {
 	// Before and Remaining are nil if the store did not answer, so the count is unknown.
-	Before       *uint64  `json:"before,omitempty"`
-	Remaining    *uint64  `json:"remaining,omitempty"`
+	Before    *uint64 `json:"before,omitempty"`
+	Remaining *uint64 `json:"remaining,omitempty"`
+	// Share is this replica's share of the limit, which Before and Remaining count against; 0 unless Degraded is local.
+	Share        uint64   `json:"share,omitempty"`
 	Over         bool     `json:"over"`
 	RetryAfterUS *int64   `json:"retry_after_us"`
 	ResetAfterUS int64    `json:"reset_after_us"`

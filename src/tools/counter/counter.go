@@ -342,7 +342,16 @@ func matchingText(report *operator.CounterReport) string {
 	return b.String()
 }
 
+// limitText returns the limit for people: "60 in 1m", or "30 of 60 in 1m" if only this replica's share counts.
 func limitText(c *operator.Counter) string {
+	text := wholeLimitText(c)
+	if c.Share > 0 && c.Share != c.Limit {
+		text = fmt.Sprintf("%d of %s", c.Share, text)
+	}
+	return text
+}
+
+func wholeLimitText(c *operator.Counter) string {
 	switch c.Algorithm {
 	case algorithm.GCRA.String():
 		return fmt.Sprintf("%d at once", c.Limit)

@@ -137,6 +137,13 @@ func TestReports(t *testing.T) {
 				Fallback: "local",
 			}},
 		}, []string{"3 at once", "is refused (shadow) (store does not answer: local)"}},
+		{"a replica's share", operator.CounterReport{
+			CounterChange: operator.CounterChange{Action: "get", Descriptor: one},
+			Counters: []operator.Counter{{
+				Algorithm: "fixed_window", Limit: 60, Share: 30, PeriodSeconds: 60, Used: 40, Refuses: true, RetryAfterSeconds: 32.4,
+				Fallback: "local",
+			}},
+		}, []string{"  40    30 of 60 in 1m  0  ", "is refused for 32.4s (store does not answer: local)"}},
 		{
 			"calendar",
 			operator.CounterReport{

@@ -86,11 +86,12 @@ function retryText({ retry_after_us, degraded }) {
 const entryText = ({ key, value }) => (value === "" ? key : `${key}=${value}`);
 
 function descriptorElement(descriptor) {
-  const parts = [element("h3", { class: "mono", textContent: descriptor.entries.map(entryText).join(", ") || "no entries" })];
+  const parts = [element("h3", { class: "mono", textContent: descriptor.subject || "no entries" })];
   if (descriptor.outcome === "unmatched") parts.push(notice([`No rule applies: ${descriptor.why}.`, descriptor.hint].filter(Boolean).join(" ")));
   else if (descriptor.outcome === "unlimited") parts.push(element("p", { textContent: "The rule has no limit." }));
   else if (descriptor.outcome === "replaced") parts.push(element("p", { textContent: "Other rules of the request replace all rules of this descriptor." }));
   parts.push(...descriptor.charges.map(chargeElement));
+  if (descriptor.no_reset) parts.push(element("p", { textContent: `What was counted cannot be forgotten now: ${descriptor.no_reset}.` }));
   if (descriptor.reset) parts.push(element("p", {}, "To forget what was counted: ", element("code", { textContent: descriptor.reset })));
   const search = [...descriptor.steps.map(stepElement), ...triedElements(descriptor)];
   if (search.length > 0) {
@@ -120,7 +121,8 @@ function chargeElement(charge) {
 
 function stateText(state) {
   if (state.before === undefined) return `the store does not answer, so on_store_failure decides: ${state.degraded}`;
-  const parts = [`${formatCount(state.before)} used, ${formatCount(state.remaining)} left`];
+  const share = state.share ? ` of this replica's share of ${formatCount(state.share)}` : "";
+  const parts = [`${formatCount(state.before)} used, ${formatCount(state.remaining)} left${share}`];
   if (state.before > 0) parts.push(`whole again in ${formatSeconds(state.reset_after_us / 1e6)}`);
   if (state.reasons?.includes("interval")) parts.push(`${state.reasons.includes("count") ? "more than is left and " : ""}too soon after the last hit`);
   if (state.cached) parts.push("from the over-limit cache");
