@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"ratelimit/testbed/redistest"
 )
@@ -108,9 +109,16 @@ func TestStoreFailure(t *testing.T) {
 	for _, want := range []string{
 		`ratelimit_unanswered_total{domain="d",instead="local",rule="ip"} 3`,
 		`ratelimit_fallback_hits_total{instead="deny"} 2`,
+		`ratelimit_requests_total{domain="d",result="denied_without_store"} 3`,
 	} {
 		if !strings.Contains(scrape, want) {
 			t.Errorf("no %q among the metrics", want)
+		}
+	}
+	_, denied := s.get("debug", "/api/denials")
+	for _, want := range []string{`"reason":"the store does not answer"`, `"reason":"over this replica's share"`} {
+		if !strings.Contains(denied, want) {
+			t.Errorf("no %s in %s", want, denied)
 		}
 	}
 	server.Restart(t) // empty
@@ -173,4 +181,33 @@ func TestStoreFailureOfDivvy(t *testing.T) {
 	}
 	server.Restart(t)
 	s.until("Redis counts again", func() bool { return s.say("HIT path=/rye", nil) == "OK true 3 3600\n" })
+}
+
+// The log says that local decides without the number of replicas, how long the store was away, and what it has lost.
+// Replicas are counted before a rule counts locally, so one may be changed to that during an outage.
+func TestOutageInLog(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	s := launch(t, fallbackRules[:strings.Index(fallbackRules, "on_store")]+"descriptors:\n  - {key: ip, rate_limit: {unit: year, "+
+		"requests_per_unit: 2}}\n", "REDIS_URL="+server.Addr, "REDIS_TIMEOUT=500ms", "CACHE_KEY_PREFIX=p:")
+	s.until("ready", s.healthy)
+	s.until("the replica has counted itself and left its mark", func() bool {
+		_, state := s.get("debug", "/api/state")
+		return strings.Contains(state, `"replicas":1`) && strings.Contains(fmt.Sprint(server.Do(t, "KEYS", "p:*")), "p:ratelimit_mark_")
+	})
+	server.Kill()
+	s.until("the store is missed", func() bool { return asked(t, s, "ip", 1) == "503" })
+	s.write("rules.yaml", strings.Replace(oneRule, "domain: d\n", "domain: d\non_store_failure: local\n", 1))
+	s.until("the share is used up", func() bool { return asked(t, s, "ip", 1) == "429" })
+	time.Sleep(2500 * time.Millisecond) // two looks
+	if s.logged("it is unknown how many replicas")() {
+		t.Error("the replicas were counted, and are unknown")
+	}
+	server.Restart(t) // empty
+	s.until("it is said that the store is back", s.logged("Redis answers again after "))
+	s.until("it is said what it has lost", s.logged("; Redis came back without what this service had stored, so counters start again"))
+
+	s = launch(t, oneRule, "REDIS_URL=127.0.0.1:1", "STORE_FAILURE_MODE=local")
+	s.until("the whole limit", func() bool { return asked(t, s, "ip", 1) == "429" })
+	s.until("a warning", s.logged("level=warning msg=\"on_store_failure: local decides, and it is unknown how many replicas"))
 }

@@ -1,5 +1,5 @@
-// Package replicas counts the processes that share a store. Each sends heartbeats to the store, while it needs the
-// count.
+// Package replicas counts the processes that share a store. Each sends heartbeats to the store, whether or not it
+// needs the count: it may need it during an outage, in which nothing can be counted.
 package replicas
 
 import (
@@ -12,8 +12,7 @@ import (
 
 // Config configures a Counter.
 type Config struct {
-	// Fixed is the number of replicas, which is then not counted. With 0, heartbeats in the store count them while
-	// SetNeeded is on.
+	// Fixed is the number of replicas, which is then not counted. With 0, heartbeats in the store count them.
 	Fixed int
 	// KeyPrefix starts the key of the counter of heartbeats.
 	KeyPrefix string
@@ -26,12 +25,10 @@ type Config struct {
 
 // Counter counts the replicas. Its methods are safe for concurrent use. Its zero value is not usable; see New.
 type Counter struct {
-	store        backend.Backend
-	cfg          Config
-	count        atomic.Int64
-	isCounted    atomic.Bool // set when a heartbeat has counted the replicas
-	isNeeded     atomic.Bool
-	neededSignal chan struct{} // SetNeeded(true) sends to it to wake Run
+	store     backend.Backend
+	cfg       Config
+	count     atomic.Int64
+	isCounted atomic.Bool // set when a heartbeat has counted the replicas
 }
 
 // New returns a counter of the processes that share store. Run counts them.
@@ -39,30 +36,17 @@ func New(store backend.Backend, cfg Config) (*Counter, error) {
 	if cfg.Fixed < 0 {
 		return nil, fmt.Errorf("replicas: there cannot be %d", cfg.Fixed)
 	}
-	c := &Counter{store: store, cfg: cfg, neededSignal: make(chan struct{}, 1)}
+	c := &Counter{store: store, cfg: cfg}
 	c.count.Store(int64(max(cfg.Fixed, 1)))
 	return c, nil
-}
-
-// SetNeeded sets whether this process uses the count. Only then does it send heartbeats, so that others count it.
-func (c *Counter) SetNeeded(yes bool) {
-	c.isNeeded.Store(yes)
-	if yes {
-		select {
-		case c.neededSignal <- struct{}{}:
-		default: // Run has yet to receive the previous signal
-		}
-	}
 }
 
 // Count returns the number of replicas, at least 1: before the first heartbeat it is 1, and without an answer of the
 // store it is the last one.
 func (c *Counter) Count() int { return int(c.count.Load()) }
 
-// Known reports whether Count is configured, or was counted and is still needed.
-func (c *Counter) Known() bool {
-	return c.cfg.Fixed > 0 || c.isNeeded.Load() && c.isCounted.Load()
-}
+// Known reports whether Count is configured, or was counted.
+func (c *Counter) Known() bool { return c.cfg.Fixed > 0 || c.isCounted.Load() }
 
 // Run counts the replicas until ctx ends, unless Config.Fixed is set.
 func (c *Counter) Run(ctx context.Context) error {
@@ -71,14 +55,7 @@ func (c *Counter) Run(ctx context.Context) error {
 	}
 	var h heartbeats
 	for ctx.Err() == nil {
-		if c.isNeeded.Load() {
-			c.beat(ctx, &h)
-			continue
-		}
-		select {
-		case <-c.neededSignal:
-		case <-ctx.Done():
-		}
+		c.beat(ctx, &h)
 	}
 	return nil
 }

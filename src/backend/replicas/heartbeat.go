@@ -51,7 +51,7 @@ func (c *Counter) beat(ctx context.Context, h *heartbeats) {
 	if err == nil && counted && n >= added {
 		c.setCount(max(n, h.previous))
 		h.previous = n
-	} else { // the store lost the counter, or it lacks this replica
+	} else if c.isCounted.Load() { // the store lost the counter, or it lacks this replica
 		h.previous = max(n, c.count.Load())
 		c.setCount(h.previous)
 	}

@@ -92,12 +92,9 @@ func TestReplicasAreCounted(t *testing.T) {
 		}
 		defer run(t, counters[0])()
 		time.Sleep(time.Minute)
-		check("nobody needs to know", 1)
-		if counters[0].Known() || shared.asked.Load() != 0 {
-			t.Fatal("replicas are counted although nobody needs to know")
-		}
-		for _, c := range counters {
-			c.SetNeeded(true)
+		check("one runs", 1)
+		if !counters[0].Known() || counters[1].Known() {
+			t.Fatal("the one that runs has counted itself, and no other")
 		}
 		stopTwo := run(t, counters[1], counters[2])
 		defer run(t, counters[3])()
@@ -118,12 +115,6 @@ func TestReplicasAreCounted(t *testing.T) {
 		if told.Load() < 2 || lastTold.Load() != 2 {
 			t.Errorf("told %d times, last of %d", told.Load(), lastTold.Load())
 		}
-		counters[3].SetNeeded(false)
-		time.Sleep(4 * heartbeatLimit.Period)
-		check("one of them does not need to know", 1)
-		if counters[3].Known() {
-			t.Error("a count that is not needed stays known")
-		}
 	})
 }
 
@@ -132,7 +123,6 @@ func TestFixed(t *testing.T) {
 	t.Parallel()
 	store := inMemory(t)
 	c := newCounter(t, store, Config{Fixed: 3})
-	c.SetNeeded(true)
 	if err := c.Run(t.Context()); err != nil || c.Count() != 3 || !c.Known() || store.asked.Load() != 0 {
 		t.Errorf("%d, known %t, asked %d times, %v", c.Count(), c.Known(), store.asked.Load(), err)
 	}
@@ -161,7 +151,6 @@ func TestLostHeartbeats(t *testing.T) {
 				for i := range counters {
 					stores[i] = &flaky{Backend: shared}
 					counters[i] = newCounter(t, stores[i], Config{})
-					counters[i].SetNeeded(true)
 				}
 				defer run(t, counters...)()
 				replicas := func() (n []int) {
@@ -222,7 +211,6 @@ func TestUncounted(t *testing.T) {
 				t.Errorf("told of %v", err)
 			}
 		}})
-		c.SetNeeded(true)
 		defer run(t, c)()
 		for _, tt := range []struct {
 			down bool
@@ -241,6 +229,25 @@ func TestUncounted(t *testing.T) {
 			if told.Load() != tt.want {
 				t.Errorf("down %t for %v: told %d times, want %d", tt.down, tt.long, told.Load(), tt.want)
 			}
+		}
+	})
+}
+
+// A replica that has not reached the store knows no number.
+func TestUnknownReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next := inMemory(t)
+		next.down.Store(true)
+		c := newCounter(t, next, Config{})
+		defer run(t, c)()
+		time.Sleep(time.Minute)
+		if c.Known() || c.Count() != 1 {
+			t.Errorf("without the store: %d, known %t", c.Count(), c.Known())
+		}
+		next.down.Store(false)
+		time.Sleep(time.Minute)
+		if !c.Known() || c.Count() != 1 {
+			t.Errorf("with the store: %d, known %t", c.Count(), c.Known())
 		}
 	})
 }

@@ -13,7 +13,8 @@ import (
 	"ratelimit/src/settings"
 )
 
-// countReplicas has replicas count themselves in the store, while some rule needs to know how many share it.
+// countReplicas has replicas count themselves in the store, whatever the rules say: a rule may need the number from a
+// reload during an outage on.
 func (s *Store) countReplicas() error {
 	counter, err := replicas.New(s.Backend, replicas.Config{
 		Fixed:     s.cfg.Failure.Replicas,
@@ -22,8 +23,12 @@ func (s *Store) countReplicas() error {
 			s.cfg.Log.Infof("the store is shared by %s, before by %d", output.Plural(after, "replica"), before)
 		},
 		OnFailure: func(err error) {
+			last := "by an unknown number"
+			if s.Replicas.Known() {
+				last = "by " + output.Plural(s.Replicas.Count(), "replica") + " as before"
+			}
 			s.cfg.Log.Warnf("replicas cannot count themselves in the store, so leases and on_store_failure: local divide limits "+
-				"as if nothing had changed; REPLICAS says how many there are: %v", err)
+				"%s; REPLICAS says how many there are: %v", last, err)
 		},
 	})
 	if err != nil {
@@ -39,7 +44,7 @@ func (s *Store) addFallback() error {
 	if err != nil {
 		return fmt.Errorf("MEMORY_MAX_BYTES: %w", err)
 	}
-	s.Backend, s.Fallback = f, f
+	s.Backend, s.Fallback, s.Runners = f, f, append(s.Runners, s.logOutages)
 	s.cfg.Heap.Watch(func() int64 { return f.Stats().LocalCounters.Bytes }, s.cfg.MemoryMaxBytes)
 	s.cfg.Figures.ShowFigures("fallback", "", func() (v fallbackFigures) {
 		v.Stats, v.Replicas, v.Hits = f.Stats(), s.Replicas.Count(), make(map[string]uint64)
@@ -108,11 +113,8 @@ func (s *Store) UseRules(set *rules.Set) {
 		return
 	}
 	s.isAloneHealthy.Store(s.worksAlone(set))
-	local := countsLocally(set)
-	s.hasLocalCounters.Store(local)
-	leased := countsLeased(set)
-	s.Replicas.SetNeeded(local || leased) // They divide limits among themselves.
-	if leased {
+	s.hasLocalCounters.Store(countsLocally(set))
+	if countsLeased(set) {
 		s.showLeases()
 	}
 }
