@@ -181,8 +181,8 @@ func (e *Editor) read(ctx context.Context, req *limiter.Request) ([]Counter, err
 	return counters, nil
 }
 
-// CountedCapacity returns how many units the counter of c admits at once: those of the limit, or of this replica's share
-// while the store does not answer.
+// CountedCapacity returns how many units the counter of c admits at once: those of the limit, or those of this
+// replica's share while the store does not answer.
 func CountedCapacity(c *limiter.Charge) uint64 {
 	if c.Verdict.Fallback == backend.FallbackLocal {
 		return c.Verdict.Share
@@ -196,8 +196,9 @@ func newCounter(c *limiter.Charge) Counter {
 	out := Counter{
 		Rule: c.Rule.FullName, Key: string(c.CounterKey), Algorithm: c.Algorithm.Kind.String(), Shadow: c.InShadowMode(),
 		Limit: capacity, PeriodSeconds: c.Algorithm.Period.Seconds(),
-		Used: v.Before, Share: v.Share, Remaining: admitted - min(admitted, v.Before), ResetAfterSeconds: v.ResetAfter.Seconds(),
-		Refuses: v.Over, RetryAfterSeconds: RetrySeconds(v.RetryAfter),
+		Share: v.Share, Used: v.Before, Remaining: admitted - min(admitted, v.Before),
+		ResetAfterSeconds: v.ResetAfter.Seconds(),
+		Refuses:           v.Over, RetryAfterSeconds: RetrySeconds(v.RetryAfter),
 	}
 	if out.HoldSeconds = c.Algorithm.Hold.Seconds(); c.Algorithm.Kind == algorithm.Concurrency {
 		out.PeriodSeconds = 0

@@ -144,7 +144,8 @@ func chargedRules(search *match.Record) (list []*rules.Rule) {
 func (x *explainer) descriptor(i int) Descriptor {
 	request, st, search := &x.req.Descriptors[i], &x.answer.Statuses[i], x.searches[i]
 	d := Descriptor{
-		Entries: []rules.EntryText{}, Subject: callertext.WholeDescriptor(request.Entries), Steps: []match.Step{}, Charges: []Charge{}, Quota: st.InQuotaMode,
+		Entries: []rules.EntryText{}, Subject: callertext.WholeDescriptor(request.Entries),
+		Steps: []match.Step{}, Charges: []Charge{}, Quota: st.InQuotaMode,
 		Outcome: OutcomeUnmatched,
 	}
 	for _, e := range request.Entries {

@@ -33,7 +33,10 @@ func (h *History) Record(_ *limiter.Request, a *limiter.Answer) {
 func (c *requestCounts) values() values {
 	n := func(r metrics.RequestResult) float64 { return float64(c[r].Load()) }
 	admitted, denied := n(metrics.RequestAdmittedWithoutStore), n(metrics.RequestDeniedWithoutStore)
-	return values{n(metrics.RequestAdmitted) + admitted, n(metrics.RequestDenied) + denied, 0, 0, admitted + denied, n(metrics.RequestFailed)}
+	return values{
+		n(metrics.RequestAdmitted) + admitted, n(metrics.RequestDenied) + denied, 0, 0, admitted + denied,
+		n(metrics.RequestFailed),
+	}
 }
 
 // requestRates returns the rates over the last readings. The caller holds h.mu.

@@ -45,11 +45,14 @@ func (c *Comparer) Compare(p Pair, hasMoved bool) (kind string, list []Setting) 
 		kind = cmp.Or(kind, Renamed)
 	}
 	if hasMoved {
-		list = append(list, Setting{Name: "order", New: "among rules of which the first match decides"})
+		list = append(list, Setting{Name: orderSetting, New: "among rules of which the first match decides"})
 		kind = cmp.Or(kind, MovedRule)
 	}
 	return kind, list
 }
+
+// Names of settings that no rule file has.
+const limitSetting, orderSetting = "limit", "order"
 
 // Setting is a setting of a rule that differs. A value is empty if the rule does not have the setting.
 type Setting struct {
@@ -58,6 +61,15 @@ type Setting struct {
 	New  string `json:"new"`
 	// Effect is "looser" or "tighter"; empty if the setting is neither.
 	Effect string `json:"effect,omitempty"`
+}
+
+// Text returns the setting for people: "on_store_failure: error -> allow".
+func (s *Setting) Text() string {
+	if s.Name == orderSetting {
+		return "order: " + s.New
+	}
+	return fmt.Sprintf("%s: %s -> %s", s.Name, output.Printable(cmp.Or(s.Old, "none")),
+		output.Printable(cmp.Or(s.New, "none")))
 }
 
 // effect collects what settings do: let more requests pass, fewer, or something that is neither.
@@ -105,13 +117,15 @@ func (c *Comparer) compareSettings(before, after *rules.Rule) (list []Setting, t
 			total = total.plus(e)
 		}
 	}
-	add("limit", before.LimitInWords(), after.LimitInWords(), limitEffect(before, after))
+	add(limitSetting, before.LimitInWords(), after.LimitInWords(), limitEffect(before, after))
 	old, now := maps.Collect(before.LimitSettings()), maps.Collect(after.LimitSettings())
 	for i := range settingsByName {
 		switch s := &settingsByName[i]; {
 		case s.InWords: // The words of the limit tell it.
 		case s.Name == "algorithm" && old[s.Name] != now[s.Name]:
 			add(s.Name, settingText(algorithmOf(before)), settingText(algorithmOf(after)), incomparable)
+		case s.Name == "on_store_failure" && !before.Unlimited && !after.Unlimited: // The default has a name, too.
+			add(s.Name, before.Fallback.String(), after.Fallback.String(), effect{other: true})
 		default:
 			add(s.Name, settingText(old[s.Name]), settingText(now[s.Name]), effect{other: true})
 		}
@@ -268,20 +282,6 @@ func compareRates(old, now *algorithm.Limit) int {
 	return cmp.Or(cmp.Compare(nowHigh, oldHigh), cmp.Compare(nowLow, oldLow))
 }
 
-// fileText returns the counts that are not 0: "1 added, 2 lowered".
-func fileText(f rules.FileChange) string {
-	var parts []string
-	for _, part := range []struct {
-		n    int
-		what string
-	}{{f.Added, "added"}, {f.Removed, "removed"}, {f.Raised, "raised"}, {f.Lowered, "lowered"}} {
-		if part.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))
-		}
-	}
-	return strings.Join(parts, ", ")
-}
-
 // addChangedFiles calls add for each file of values of the rules that has changed.
 func (c *Comparer) addChangedFiles(before, after *rules.Rule, add func(name, was, is string, e effect)) {
 	for i := range min(len(before.Path), len(after.Path)) {
@@ -292,10 +292,10 @@ func (c *Comparer) addChangedFiles(before, after *rules.Rule, add func(name, was
 		}
 		values := func(l *rules.Level) string { return output.Plural(l.Data().Len(), "value") }
 		// What added and removed values do depends on the other rules of the level.
-		add(is.Kind.String(), values(was), values(is)+": "+fileText(change),
+		add(is.Kind.String(), values(was), values(is)+": "+change.Text(),
 			effect{
-				looser: change.Raised > 0, tighter: change.Lowered > 0, other: true,
-				incomparable: change.Added+change.Removed > 0,
+				looser: change.Raised.Count > 0, tighter: change.Lowered.Count > 0, other: true,
+				incomparable: change.Added.Count+change.Removed.Count > 0,
 			})
 	}
 }

@@ -12,7 +12,8 @@ import (
 
 const (
 	maxNamed     = 5   // bounds the rules of a kind, and the files of values, that a Summary names.
-	maxNameBytes = 120 // bounds each name and each limit.
+	maxNameBytes = 120 // bounds each name, each limit and each setting.
+	maxSettings  = 3   // bounds the settings of a rule that a Summary names.
 )
 
 // Summary returns what differs between two Sets of one Joiner, on one line: "1 rule tightened: shop.ip (10 per minute
@@ -27,7 +28,7 @@ func Summary(before, after *rules.Set) string {
 		kind, settings := c.Compare(p, moved[p.After])
 		c.addFiles(files, p)
 		if kind != "" && !onlyFilesDiffer(settings) || kind == Added || kind == Removed {
-			changed[kind] = append(changed[kind], nameOf(p))
+			changed[kind] = append(changed[kind], nameOf(p, settings))
 		}
 	}
 	var parts []string
@@ -53,21 +54,27 @@ func (c *Comparer) addFiles(files map[string]string, p Pair) {
 	}
 	for i := range min(len(p.Before.Path), len(p.After.Path)) {
 		if change := c.Files.Compare(&p.Before.Path[i], &p.After.Path[i]); change.HasChanged() {
-			files[change.Path] = fileText(change)
+			files[change.Path] = change.Text()
 		}
 	}
 }
 
 // onlyFilesDiffer reports whether all settings are files of values.
 func onlyFilesDiffer(settings []Setting) bool {
-	return !slices.ContainsFunc(settings, func(s Setting) bool {
-		return s.Name != rules.LevelValuesFrom.String() && s.Name != rules.LevelLimitsFrom.String()
-	})
+	return !slices.ContainsFunc(settings, func(s Setting) bool { return !isFile(s) })
 }
 
-// nameOf returns the name of the rule of a pair and its limit, or both limits if they differ.
-func nameOf(p Pair) string {
+func isFile(s Setting) bool {
+	return s.Name == rules.LevelValuesFrom.String() || s.Name == rules.LevelLimitsFrom.String()
+}
+
+// nameOf returns the name of the rule of a pair and its limit, or both limits if they differ, and the other settings
+// that differ: "shop.ip (10 per minute, shadow_mode: false -> true)".
+func nameOf(p Pair, settings []Setting) string {
 	r, limit := p.After, ""
+	others := slices.DeleteFunc(slices.Clone(settings), func(s Setting) bool {
+		return s.Name == limitSetting || s.Name == orderSetting || isFile(s)
+	})
 	switch {
 	case p.After == nil:
 		r, limit = p.Before, cut(p.Before.LimitInWords())
@@ -77,6 +84,13 @@ func nameOf(p Pair) string {
 		if limit = cut(p.After.LimitInWords()); limit != cut(p.Before.LimitInWords()) {
 			limit = cut(p.Before.LimitInWords()) + " -> " + limit
 		}
+	}
+	for i, s := range others {
+		if i == maxSettings {
+			limit += " and " + output.Plural(len(others)-i, "more setting")
+			break
+		}
+		limit += ", " + cut(s.Text())
 	}
 	return fmt.Sprintf("%s (%s)", cut(output.Printable(r.FullName)), limit)
 }

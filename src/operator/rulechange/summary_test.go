@@ -99,7 +99,7 @@ func TestSummary(t *testing.T) {
 		},
 		{
 			map[string]string{"banned.txt": "a\nc\nd\n", "tenants.csv": "limit,requests\na,2\nb,1\n"},
-			"DIR/banned.txt: 2 added, 1 removed; DIR/tenants.csv: 1 raised, 1 lowered",
+			`DIR/banned.txt: 2 added ("c", "d"), 1 removed ("b"); DIR/tenants.csv: 1 raised ("a" 1 -> 2), 1 lowered ("b" 2 -> 1)`,
 		},
 		{
 			map[string]string{
@@ -107,7 +107,7 @@ func TestSummary(t *testing.T) {
 				"shop.yaml": "domain: shop\ndescriptors:\n" + banned + strings.Replace(tenants, "day", "hour", 1),
 			},
 			"1 rule added: other.user_banned.txt (0 per day); 1 rule loosened: shop.tenant_tenants.csv " +
-				"(as in tenants.csv per day -> as in tenants.csv per hour); DIR/banned.txt: 2 removed",
+				"(as in tenants.csv per day -> as in tenants.csv per hour); DIR/banned.txt: 2 removed (\"c\", \"d\")",
 		},
 		{
 			map[string]string{"shop.yaml": "domain: shop\ndescriptors:\n- {key: " + strings.Repeat("x", 1000) +
@@ -120,6 +120,56 @@ func TestSummary(t *testing.T) {
 		after := l.load(t, tt.files)
 		if got := strings.ReplaceAll(rulechange.Summary(before, after), l.dir, "DIR"); got != tt.want {
 			t.Errorf("%v:\n got %s\nwant %s", tt.files, got, tt.want)
+		}
+		before = after
+	}
+}
+
+// A reload says which values of a file changed: the first by their lines, quoted and cut.
+func TestFileSummary(t *testing.T) {
+	t.Parallel()
+	l := newLoader(t)
+	const tenants = "domain: shop\ndescriptors:\n- {key: tenant, limits_from: tenants.csv, rate_limit: {unit: day}}\n"
+	long := strings.Repeat("x", 60)
+	version := func(lines ...string) map[string]string {
+		return map[string]string{"shop.yaml": tenants, "tenants.csv": strings.Join(lines, "\n") + "\n"}
+	}
+	before := l.load(t, version("globex,6000", "e,9", "d,9", "c,9", "b,9", "a,9", long+",unlimited", "gone,7"))
+	after := l.load(t, version("a,8", "b,7", "c,6", "d,5", "e,4", "globex,600", long+",1"))
+	want := `tenants.csv: 1 removed ("gone" 7), 7 lowered ("a" 9 -> 8, "b" 9 -> 7, "c" 9 -> 6 and 4 more)`
+	if got := rulechange.Summary(before, after); !strings.HasSuffix(got, "/"+want) {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	last := l.load(t, version("a,8", "b,7", "c,6", "d,5", "e,4", "globex,60", long+",2"))
+	want = `tenants.csv: 1 raised ("` + long[:40] + `"... 1 -> 2), 1 lowered ("globex" 600 -> 60)`
+	if got := rulechange.Summary(after, last); !strings.HasSuffix(got, "/"+want) {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// A reload names the settings that changed, not only the limit, which may be as before.
+func TestSettingsInSummary(t *testing.T) {
+	t.Parallel()
+	l := newLoader(t)
+	const rule = "- {key: user, %s rate_limit: {unit: minute, requests_per_unit: 60%s}}\n"
+	version := func(mode, settings string) map[string]string {
+		return map[string]string{"shop.yaml": "domain: shop\ndescriptors:\n" + fmt.Sprintf(rule, mode, settings)}
+	}
+	before := l.load(t, version("", ""))
+	for _, tt := range []struct{ mode, settings, want string }{
+		{"shadow_mode: true,", "", "1 rule loosened: shop.user (60 per minute, shadow_mode: false -> true)"},
+		{"", "", "1 rule tightened: shop.user (60 per minute, shadow_mode: true -> false)"},
+		{"", ", on_store_failure: allow", "1 rule changed: shop.user (60 per minute, on_store_failure: error -> allow)"},
+		{"", ", on_store_failure: deny", "1 rule changed: shop.user (60 per minute, on_store_failure: allow -> deny)"},
+		{
+			"shadow_mode: true, quota_mode: true, detailed_metric: true,", "0",
+			"1 rule loosened: shop.user (60 per minute -> 600 per minute, on_store_failure: deny -> error, " +
+				"shadow_mode: false -> true, quota_mode: false -> true and 1 more setting)",
+		},
+	} {
+		after := l.load(t, version(tt.mode, tt.settings))
+		if got := rulechange.Summary(before, after); got != tt.want {
+			t.Errorf("got  %s\nwant %s", got, tt.want)
 		}
 		before = after
 	}

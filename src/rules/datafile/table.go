@@ -73,32 +73,6 @@ func (t *Table) All() iter.Seq2[[]byte, int] {
 	}
 }
 
-// CompareTo counts the values that only after or only t has, and those with a higher or lower limit in after, as fast
-// as pacer allows.
-func (t *Table) CompareTo(after *Table, pacer *Pacer) (added, removed, raised, lowered int) {
-	n := 0
-	for value, limit := range after.All() {
-		if n++; n%linesPerStep == 0 {
-			pacer.Step()
-		}
-		before, found := t.Find(value)
-		if !found {
-			added++
-			continue
-		}
-		if after.limits == nil {
-			continue
-		}
-		switch sign := after.limits[limit].compare(&t.limits[before].Numbers); {
-		case sign > 0:
-			raised++
-		case sign < 0:
-			lowered++
-		}
-	}
-	return added, t.len + added - after.len, raised, lowered
-}
-
 // Find reports whether the table has a value. In a table of limits it also returns the index of the value's limit in
 // Limits.
 func (t *Table) Find(value []byte) (limit int, found bool) {

@@ -140,8 +140,8 @@ func TestReports(t *testing.T) {
 		{"a replica's share", operator.CounterReport{
 			CounterChange: operator.CounterChange{Action: "get", Descriptor: one},
 			Counters: []operator.Counter{{
-				Algorithm: "fixed_window", Limit: 60, Share: 30, PeriodSeconds: 60, Used: 40, Refuses: true, RetryAfterSeconds: 32.4,
-				Fallback: "local",
+				Algorithm: "fixed_window", Limit: 60, Share: 30, PeriodSeconds: 60, Used: 40, Refuses: true,
+				RetryAfterSeconds: 32.4, Fallback: "local",
 			}},
 		}, []string{"  40    30 of 60 in 1m  0  ", "is refused for 32.4s (store does not answer: local)"}},
 		{

@@ -292,10 +292,11 @@ func TestDataFiles(t *testing.T) {
 	before := read("x\ny\n", "p,1\nq,2\nr,unlimited\n")
 	for _, tt := range []struct{ values, limits, want string }{
 		{"# same\ny\nx\n", "q,2\np,1\nr,unlimited\n", ""},
-		{"x\nz\nu\n", "p,1\nq,2\nr,unlimited\n", "changed d.a_v.txt values_from: 2 values -> 3 values: 2 added, 1 removed"},
-		{"x\ny\n", "p,2\nq,2\nr,unlimited\n", "loosened d.a_l.csv limits_from: 3 values -> 3 values: 1 raised"},
-		{"x\ny\n", "p,1\nq,1\nr,9\n", "tightened d.a_l.csv limits_from: 3 values -> 3 values: 2 lowered"},
-		{"x\ny\n", "p,unlimited\nq,1\nr,unlimited\ns,1\n", "changed d.a_l.csv limits_from: 3 values -> 4 values: 1 added, 1 raised, 1 lowered"},
+		{"x\nz\nu\n", "p,1\nq,2\nr,unlimited\n", "changed d.a_v.txt values_from: 2 values -> 3 values: 2 added (\"z\", \"u\"), 1 removed (\"y\")"},
+		{"x\ny\n", "p,2\nq,2\nr,unlimited\n", "loosened d.a_l.csv limits_from: 3 values -> 3 values: 1 raised (\"p\" 1 -> 2)"},
+		{"x\ny\n", "p,1\nq,1\nr,9\n", "tightened d.a_l.csv limits_from: 3 values -> 3 values: 2 lowered (\"q\" 2 -> 1, \"r\" unlimited -> 9)"},
+		{"x\ny\n", "p,unlimited\nq,1\nr,unlimited\ns,1\n", "changed d.a_l.csv limits_from: 3 values -> 4 values: 1 added (\"s\" 1), " +
+			"1 raised (\"p\" 1 -> unlimited), 1 lowered (\"q\" 2 -> 1)"},
 	} {
 		got := ""
 		for _, r := range compare(before, read(tt.values, tt.limits), rules.KeyFormat{}).Rules {

@@ -149,10 +149,7 @@ func (c *RuleChange) details() (lines []string) {
 
 // settingText returns the setting for people: "limit: 10 per minute -> 5 per minute (tighter)".
 func settingText(s *rulechange.Setting) string {
-	text := fmt.Sprintf("%s: %s -> %s", s.Name, orNone(s.Old), orNone(s.New))
-	if s.Name == "order" {
-		text = "order: " + s.New
-	}
+	text := s.Text()
 	if s.Effect != "" {
 		text += " (" + s.Effect + ")"
 	}
