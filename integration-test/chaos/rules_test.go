@@ -75,6 +75,7 @@ func rulesFor(store storeName, period time.Duration) (list []rule) {
 	add := func(name string, k kind, yaml string) { list = append(list, bothPolicies(domain, name, k, yaml)...) }
 	every := fmt.Sprintf("period: %v, ", period)
 	add("fixed", window, every)
+	add("leased", window, "counting: leased, "+every)
 	add("calendar", calendar, "unit: day, calendar: true, time_zone: "+calendarZone+", ")
 	if store == memcached {
 		add("counter", window, "algorithm: sliding_window_counter, count_blocked: true, "+every)
