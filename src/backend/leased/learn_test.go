@@ -201,8 +201,7 @@ func TestReservedUnitsEndWithTheirWindow(t *testing.T) {
 	limit := &algorithm.Limit{Kind: algorithm.FirstHitWindow, Max: 100, Period: 10 * time.Second}
 	exact := &algorithm.Limit{Max: 1, Period: time.Minute}
 	windowEnd, during := 11*second, func() {}
-	var s *Store
-	s = newTestStore(storeFunc(func(b *backend.Batch) {
+	s := newTestStore(storeFunc(func(b *backend.Batch) {
 		for i, h := range b.Hits {
 			v := &b.Verdicts[i].Outcome
 			*v = algorithm.Outcome{After: h.Amount, Charged: true, WindowEnd: windowEnd, ResetAfter: 10 * time.Second}
@@ -231,8 +230,7 @@ func TestLimitChangesWhileStoreIsAsked(t *testing.T) {
 	at, refunded, nested := epochOfTests, uint64(0), func() {}
 	old := &algorithm.Limit{Max: 100, Period: time.Minute}
 	lower := &algorithm.Limit{Max: 50, Period: time.Minute}
-	var s *Store
-	s = newTestStore(storeFunc(func(b *backend.Batch) {
+	s := newTestStore(storeFunc(func(b *backend.Batch) {
 		nested()
 		for i, h := range b.Hits {
 			_, b.Verdicts[i].Outcome = algorithm.TakeFixed(h.Limit, 0, at, h.Op, h.Amount)
