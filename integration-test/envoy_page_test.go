@@ -4,6 +4,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -55,6 +58,35 @@ func startFrontWith(t *testing.T, serviceAddress, rateLimits string) *front {
 	}
 	p, address := startEnvoy(t, "proxy", proxy)
 	return &front{process: p, url: "http://" + address}
+}
+
+// The commands of docs/envoy.md that start an Envoy without Docker make a configuration that Envoy accepts, without the
+// hosts of the compose file.
+func TestEnvoyWithoutDocker(t *testing.T) {
+	t.Parallel()
+	envoy, dir := harness.Envoy(t), t.TempDir()
+	examples, err := filepath.Abs(repository + "/examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(examples, filepath.Join(dir, "examples")); err != nil {
+		t.Fatal(err)
+	}
+	script := blocks(t, envoyPage, "sh", "envoy=")[0]
+	validate := strings.Replace(script, "--config-path", "--mode validate --config-path", 1)
+	if validate == script {
+		t.Fatal("no Envoy is started")
+	}
+	runIn(t, dir, "env", "ENVOY_BIN="+envoy, "bash", "-euc", validate)
+	text, err := os.ReadFile(filepath.Join(dir, "my-envoy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range regexp.MustCompile(`address: ([^{},]+),`).FindAllSubmatch(text, -1) {
+		if string(address[1]) != "127.0.0.1" {
+			t.Errorf("the configuration has the address %s", address[1])
+		}
+	}
 }
 
 // What docs/envoy.md says about paths and about the order of actions.

@@ -133,6 +133,9 @@ func TestReadmeStart(t *testing.T) {
 			}
 			d := startDocumented(t, dir, command, servicePorts)
 			d.awaitLine(t, "/json -d '{\"domain\":\"rl\"")
+			if text, err := os.ReadFile(d.Log); dir == root && (err != nil || strings.Contains(string(text), "level=warning")) {
+				t.Errorf("%v, a warning in\n%s", err, text)
+			}
 			inOneMinute(t, func() error {
 				got := d.sh(t, request[1]) + d.sh(t, body[1])
 				got = regexp.MustCompile(`"\d+s"`).ReplaceAllString(strings.TrimSpace(got), `"42s"`)
@@ -205,6 +208,9 @@ func TestEnvoyExample(t *testing.T) {
 	d := startDocumented(t, repository, "make envoy-example BIN="+filepath.Join(t.TempDir(), "ratelimit"), ports,
 		"ENVOY_BIN="+envoy)
 	d.awaitLine(t, "Ctrl-C stops all.")
+	if text, err := os.ReadFile(d.Log); err != nil || strings.Contains(string(text), "level=warning") {
+		t.Errorf("%v, a warning in\n%s", err, text)
+	}
 	inOneMinute(t, func() error {
 		for _, row := range rows {
 			want, err := statuses(row[2])

@@ -9,6 +9,7 @@ cd "$(dirname "$0")/../.."
 ratelimit=${RATELIMIT_BIN:-bin/ratelimit}
 envoy=$(examples/envoy/install.sh)
 front=${ENVOY_PORT:-8888} admin=${ENVOY_ADMIN_PORT:-8001} mock=${MOCK_PORT:-9999}
+export HOST=127.0.0.1 GRPC_HOST=127.0.0.1 DEBUG_HOST=127.0.0.1
 export PORT=${PORT:-8080} GRPC_PORT=${GRPC_PORT:-8081} DEBUG_PORT=${DEBUG_PORT:-6070}
 
 dir=$(mktemp -d)

@@ -53,6 +53,43 @@ func TestReleaseBuildsAsMakeDoes(t *testing.T) {
 	}
 }
 
+// The packages hold each file that the README links to, at the same place beside it.
+func TestPackagedLinks(t *testing.T) {
+	t.Parallel()
+	var config struct {
+		Nfpms []struct {
+			Contents []struct{ Src, Dst string }
+		}
+	}
+	if err := yaml.Unmarshal([]byte(read(t, ".goreleaser.yaml")), &config); err != nil {
+		t.Fatal(err)
+	}
+	packaged := make(map[string]bool)
+	for _, c := range config.Nfpms[0].Contents {
+		dst, isDoc := strings.CutPrefix(c.Dst, "/usr/share/doc/ratelimit/")
+		names, err := filepath.Glob(filepath.Join(repository, c.Src))
+		if !isDoc || err != nil {
+			continue
+		}
+		for _, name := range names {
+			if strings.HasSuffix(c.Dst, "/") {
+				packaged[dst+filepath.Base(name)] = true
+			} else {
+				packaged[dst] = true
+			}
+		}
+	}
+	links := regexp.MustCompile(`(?:\]\(|src=")([^)#":]+)[)#"]`).FindAllStringSubmatch(read(t, "README.md"), -1)
+	if len(links) < 20 {
+		t.Fatalf("README.md has %d links", len(links))
+	}
+	for _, link := range links {
+		if !packaged[link[1]] {
+			t.Errorf("the packages lack %s, to which the README links", link[1])
+		}
+	}
+}
+
 // The settings and rules of the packages are valid, and name what exists.
 func TestPackagedFiles(t *testing.T) {
 	t.Parallel()
@@ -68,8 +105,12 @@ func TestPackagedFiles(t *testing.T) {
 		t.Fatalf("environment: %v, %q", err, warnings)
 	}
 	for _, v := range settings.Table() {
-		if slices.Contains([]string{"HOST", "GRPC_HOST", "DEBUG_HOST"}, v.Name) &&
-			!slices.Contains(environ, v.Name+"=127.0.0.1") {
+		loopback := v.Name + "=127.0.0.1"
+		if v.Name == "PROMETHEUS_ADDR" {
+			loopback += v.Default
+		}
+		opens := v.Default == "0.0.0.0" || strings.HasPrefix(v.Default, ":")
+		if opens && !slices.Contains(environ, loopback) {
 			t.Errorf("environment: %s is open to all hosts", v.Name)
 		}
 	}

@@ -156,6 +156,26 @@ func TestDebugPortIsOpen(t *testing.T) {
 	}
 }
 
+// The log warns once of a RESP port without a password that other hosts reach.
+func TestRESPPortIsOpen(t *testing.T) {
+	const warning = "takes commands without a password from all that reach it: set RESP_PASSWORD, or RESP_HOST=127.0.0.1"
+	for _, tt := range []struct {
+		vars []string
+		want int
+	}{
+		{[]string{"RESP_PORT=0", "RESP_HOST="}, 1},
+		{[]string{"RESP_PORT=0", "RESP_HOST=127.0.0.1"}, 0},
+		{[]string{"RESP_PORT=0", "RESP_HOST=", "RESP_PASSWORD=secret"}, 0},
+		{[]string{"RESP_HOST="}, 0},
+	} {
+		s := launch(t, oneRule, tt.vars...)
+		s.until("ready", s.healthy)
+		if n := strings.Count(s.log.String(), warning); n != tt.want {
+			t.Errorf("%v: warned %d times, want %d:\n%s", tt.vars, n, tt.want, s.log.String())
+		}
+	}
+}
+
 // dial connects to a port until the test ends.
 func (s *service) dial(port string) net.Conn {
 	s.t.Helper()

@@ -121,6 +121,17 @@ func (f *foundation) warnOpenDebug(debug *ports.Port) {
 	}
 }
 
+// warnOpenRESP warns if other hosts can reach the RESP port without a password or a client certificate.
+func (f *foundation) warnOpenRESP(resp *ports.Port) {
+	if resp.Listener == nil || f.Settings.RESP.Password != "" || resp.TLS.ClientCA != "" {
+		return
+	}
+	if addr, ok := resp.Addr().(*net.TCPAddr); ok && !addr.IP.IsLoopback() {
+		f.log.Warnf("the RESP port %v takes commands without a password from all that reach it: set RESP_PASSWORD, or "+
+			"RESP_HOST=127.0.0.1", addr)
+	}
+}
+
 // openPorts opens the ports that the settings ask for, as far as files and memory of the process suffice for their
 // connections. The ports of callers refuse connections until OpenForCallers.
 func (f *foundation) openPorts() (*portSet, error) {
@@ -136,6 +147,7 @@ func (f *foundation) openPorts() (*portSet, error) {
 		return nil, err
 	}
 	f.warnOpenDebug(p.Debug)
+	f.warnOpenRESP(p.RESP)
 	f.counters.ShowFigures("buffered", "", p.Budget)
 	for _, p := range p.List {
 		if l, ok := p.Listener.(*connlimit.Listener); ok {
