@@ -61,7 +61,7 @@ descriptors:
 			},
 		},
 		{"-domain d -descriptors staff=a -json", 0, []string{`"overallCode"`, `4294967295`}},
-		{"-domain other -descriptors ip=1", 0, []string{"no limit applies"}},
+		{"-domain other -descriptors ip=1", 0, []string{"no limit applies", "nothing is limited", "`ratelimit explain`"}},
 	}
 	for _, st := range steps {
 		code, out, errOut := call(t, append([]string{"ratelimit", "client", "--address", address},
@@ -77,6 +77,35 @@ descriptors:
 				break
 			}
 			rest = rest[at+len(want):]
+		}
+	}
+}
+
+// The client says what to do about a wrong address and a wrong descriptor.
+func TestClientErrors(t *testing.T) {
+	s := launch(t, "domain: d\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: 2}}]\n")
+	s.until("ready", s.healthy)
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"--address " + s.address("debug") + " -descriptors ip=1", 1, "is not the gRPC port of the service"},
+		{"--address " + s.address("http") + " -descriptors ip=1", 1, "it is 8081 by default"},
+		{"--address " + closed.Addr().String() + " -descriptors ip=1", 1, "no service listens there"},
+		{"--address " + s.address("grpc") + " --tls -descriptors ip=1", 1, "leave out --tls"},
+		{"--address " + s.address("grpc") + " -descriptors ipalex", 2, `-descriptors "ipalex": write key=value,key=value`},
+	} {
+		code, out, errOut := call(t, append([]string{"ratelimit", "client", "-domain", "d"}, strings.Fields(tt.args)...)...)
+		if code != tt.code || !strings.Contains(errOut, tt.want) || strings.Contains(errOut, "rpc error") {
+			t.Errorf("%s: exit %d, %s%s, want %d and %q", tt.args, code, out, errOut, tt.code, tt.want)
 		}
 	}
 }

@@ -58,7 +58,8 @@ func isProgram(path string) bool {
 	return known
 }
 
-// checkCommand returns an error if the first argument names no command. Cobra would ignore it.
+// checkCommand returns an error if the first argument names no command, or the second one no shell. Cobra would ignore
+// it.
 func checkCommand(root *cobra.Command, words []string) error {
 	if len(words) > 1 && words[0] == "help" {
 		words = words[1:]
@@ -67,7 +68,10 @@ func checkCommand(root *cobra.Command, words []string) error {
 	root.InitDefaultVersionFlag()
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	cmd, _, err := root.Find(words)
+	cmd, rest, err := root.Find(words)
+	if err == nil && cmd.Name() == "completion" && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+		return command.InvalidInput(fmt.Errorf("completion: %q is no shell; write bash, zsh, fish or powershell", rest[0]))
+	}
 	if err != nil || cmd != root || root.ParseFlags(words) != nil || root.Flags().NArg() == 0 {
 		return nil // There is a command, or the error of cobra is better.
 	}

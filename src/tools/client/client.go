@@ -17,8 +17,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -63,6 +65,12 @@ func (opt *options) check(cmd *cobra.Command, args []string) (err error) {
 	if err := command.NoArguments(cmd, args); err != nil {
 		return err
 	}
+	for _, text := range opt.request.Descriptors {
+		if !strings.Contains(text, "=") {
+			return fmt.Errorf("-descriptors %s: write key=value,key=value; key= is an entry with the empty value",
+				rules.Quote(text))
+		}
+	}
 	opt.message, err = opt.request.FromFlags(cmd.Flags())
 	return err
 }
@@ -85,7 +93,7 @@ func (opt *options) send(ctx context.Context, out io.Writer) error {
 		resp, err := server.ShouldRateLimit(callCtx, opt.message)
 		cancel()
 		if err != nil {
-			return fmt.Errorf("%s: %w", target, err)
+			return opt.callError(target, err, cfg != nil)
 		}
 		text := answerText(opt.message, resp)
 		if opt.asJSON {
@@ -104,6 +112,32 @@ func (opt *options) send(ctx context.Context, out io.Writer) error {
 		return command.Exit{Code: command.ExitOverLimit}
 	}
 	return nil
+}
+
+// callError returns what a failed call of target means, and what to do about it.
+func (opt *options) callError(target string, err error, hasTLS bool) error {
+	st := status.Convert(err)
+	has := func(part string) bool { return strings.Contains(st.Message(), part) }
+	switch {
+	case has("looked like an HTTP/1.1 header"), st.Code() == codes.Unimplemented, has("unexpected HTTP status code"):
+		return fmt.Errorf("%s is not the gRPC port of the service: name that one with --address; it is 8081 by default",
+			target)
+	case has("connection refused"), has("no such file or directory"):
+		return fmt.Errorf("%s: no service listens there: start it, or name its gRPC port with --address", target)
+	case has("no such host"):
+		return fmt.Errorf("%s: there is no such host: correct --address", target)
+	case has("certificate signed by unknown authority"):
+		return fmt.Errorf("%s: the certificate is of an unknown authority: name it with --tls-ca", target)
+	case hasTLS && !has("x509:") && (has("handshake failed") || has("error reading server preface")):
+		return fmt.Errorf("%s: the TLS handshake failed: leave out --tls and https:// if the port does not use TLS: %s", target,
+			st.Message())
+	case !hasTLS && has("error reading server preface"):
+		return fmt.Errorf("%s: the service closed the connection: add --tls if the port uses TLS", target)
+	case st.Code() == codes.DeadlineExceeded:
+		return fmt.Errorf("%s: no answer within %v: look at the address and the service's log, or raise --timeout", target,
+			opt.service.Timeout)
+	}
+	return fmt.Errorf("%s: %v: %s", target, st.Code(), st.Message())
 }
 
 // dial returns a connection to target, host:port or unix:///path; in plain text if cfg is nil. The first call opens it.
@@ -195,6 +229,7 @@ func (r *Request) newDescriptor() *common.RateLimitDescriptor {
 func answerText(msg *pb.RateLimitRequest, resp *pb.RateLimitResponse) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, resp.GetOverallCode())
+	hasLimit := false
 	for i, st := range resp.GetStatuses() {
 		var entries []rules.Entry
 		if i < len(msg.GetDescriptors()) {
@@ -202,10 +237,16 @@ func answerText(msg *pb.RateLimitRequest, resp *pb.RateLimitResponse) string {
 				entries = append(entries, rules.Entry{Key: []byte(e.GetKey()), Value: []byte(e.GetValue())})
 			}
 		}
-		fmt.Fprintf(&b, "  %s: %v, %s\n", callertext.WholeDescriptor(entries), st.GetCode(), limitText(st))
+		limit := limitText(st)
+		hasLimit = hasLimit || limit != noLimitText
+		fmt.Fprintf(&b, "  %s: %v, %s\n", callertext.WholeDescriptor(entries), st.GetCode(), limit)
 		if levels := levelsText(resp, i); levels != "" {
 			fmt.Fprintf(&b, "    all levels in one [limited, limit, remaining, retry after, reset after]: %s\n", levels)
 		}
+	}
+	if !hasLimit {
+		fmt.Fprintf(&b, "  nothing is limited: look for a mistyped domain or key; `ratelimit explain` with the same "+
+			"-domain and -descriptors says why, and which domain may be meant\n")
 	}
 	return b.String()
 }
@@ -224,6 +265,8 @@ func levelsText(resp *pb.RateLimitResponse, i int) string {
 	return string(text)
 }
 
+const noLimitText = "no limit applies"
+
 // limitText describes the limit of a descriptor, what remains of it and when it resets.
 func limitText(st *pb.RateLimitResponse_DescriptorStatus) string {
 	limit := st.GetCurrentLimit()
@@ -231,7 +274,7 @@ func limitText(st *pb.RateLimitResponse_DescriptorStatus) string {
 		if st.GetLimitRemaining() > 0 {
 			return "unlimited"
 		}
-		return "no limit applies"
+		return noLimitText
 	}
 	unit := strings.ToLower(limit.GetUnit().String())
 	if m := limit.GetUnitMultiplier().GetValue(); m > 1 {

@@ -36,7 +36,7 @@ type options struct {
 // Command returns `ratelimit diff`.
 func Command() *cobra.Command {
 	var opt options
-	cmd := command.New(help, cobra.ExactArgs(2),
+	cmd := command.New(help, needBoth,
 		func(cmd *cobra.Command, args []string) error { return opt.run(cmd, args[0], args[1]) })
 	f := cmd.Flags()
 	f.StringVar(&opt.requests, "requests", "", "file with recorded requests, as for simulate; - for stdin")
@@ -46,6 +46,15 @@ func Command() *cobra.Command {
 	f.BoolVar(&opt.ruleOptions.MergeDomains, "merge-domain-configs", false, "allow one domain in several files")
 	opt.replay.AddFlags(cmd)
 	return cmd
+}
+
+// needBoth returns an error unless args are two paths.
+func needBoth(_ *cobra.Command, args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("name the rules before and after, `ratelimit diff BEFORE AFTER`: two directories or files, not %d",
+			len(args))
+	}
+	return nil
 }
 
 // maxListedRules is how many changed rules text and Markdown list.
