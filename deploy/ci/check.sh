@@ -68,11 +68,12 @@ if [ -n "${BASE:-}" ] && [ $errors = 0 ]; then
   base=$(find_base) || fail "no common commit with $BASE here; check out the whole history (actions/checkout: fetch-depth: 0; GitLab: GIT_DEPTH: 0)"
   git worktree add --quiet --force --detach "$temporary/base" "$base"
   before=$temporary/base/$rules
-  [ -e "$before" ] || mkdir -p "$before" # The first rules of a repository.
+  first=
+  [ -e "$before" ] || { first=1; mkdir -p "$before"; } # The first rules of a repository.
   # shellcheck disable=SC2206 # FLAGS are several words.
   flags=() merge=--merge-domain-configs
   case " ${FLAGS:-} " in *" $merge "*) flags+=("$merge") ;; esac
-  if "$ratelimit" check ${flags[@]+"${flags[@]}"} -- "$before" > /dev/null 2>&1; then
+  if [ -n "$first" ] || "$ratelimit" check ${flags[@]+"${flags[@]}"} -- "$before" > /dev/null 2>&1; then
     [ -z "${REQUESTS:-}" ] || flags+=(--requests "$REQUESTS")
     status=0
     "$ratelimit" diff "$before" "$rules" ${flags[@]+"${flags[@]}"} --format markdown > "$temporary/report" || status=$?

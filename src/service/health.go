@@ -59,6 +59,7 @@ type sourceHealth struct {
 	name          string
 	inForce       *rulesInForce // nil before the first rules.
 	domainCount   int           // the number of domains of the rules in force.
+	ruleCount     int           // the number of rules in force.
 	lastLoadErr   error         // the error of the last load, or nil.
 	lastRefusedAt time.Time
 	streamErr     error // why there is no stream to the management server, or nil.
@@ -190,6 +191,13 @@ func (r *ruleHealth) domainCount() (n int) {
 	return n
 }
 
+func (r *ruleHealth) ruleCount() (n int) {
+	for _, src := range r.sources {
+		n += src.ruleCount
+	}
+	return n
+}
+
 // component returns the state of all rules. With several sources, components of their own have the details.
 func (r *ruleHealth) component(a audience) operator.Component {
 	domains := r.domainCount()
@@ -207,8 +215,12 @@ func (r *ruleHealth) component(a audience) operator.Component {
 // component returns the state of the rules of one source.
 func (src *sourceHealth) component(a audience, healthyBeforeRules bool) operator.Component {
 	c := operator.Component{Name: "rules from " + src.name, Note: output.Plural(src.domainCount, "domain")}
-	if src.isLoaded() && src.domainCount == 0 {
+	switch {
+	case !src.isLoaded():
+	case src.domainCount == 0:
 		c.Note += ", so everything passes"
+	case src.ruleCount == 0:
+		c.Note += ", 0 rules, so everything passes"
 	}
 	if src.isLoaded() && src.inForce.Version != "" {
 		c.Note += ", version " + src.inForce.Version
@@ -265,12 +277,15 @@ func (src *sourceHealth) figures() sourceFigures {
 
 type healthFigures struct {
 	Ready, Refused bool
-	Domains        int
+	Domains, Rules int
 }
 
 // figures returns the figures of all sources together. The caller holds the lock.
 func (h *health) figures() healthFigures {
-	return healthFigures{h.whyUnhealthy(callers) == "", len(h.rules.refusals()) > 0, h.rules.domainCount()}
+	return healthFigures{
+		Ready: h.whyUnhealthy(callers) == "", Refused: len(h.rules.refusals()) > 0,
+		Domains: h.rules.domainCount(), Rules: h.rules.ruleCount(),
+	}
 }
 
 // refusals returns the sources whose last load was refused.

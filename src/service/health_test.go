@@ -70,7 +70,7 @@ func audienceTests(at time.Time, refused rules.Problems, lost, slow *store.Error
 			name: "one of two sources is refused, and away",
 			change: func(h *health) {
 				away := &sourceHealth{
-					name: "xds", inForce: &rulesInForce{Version: "7"}, domainCount: 3, lastLoadErr: refused[1:],
+					name: "xds", inForce: &rulesInForce{Version: "7"}, domainCount: 3, ruleCount: 9, lastLoadErr: refused[1:],
 					lastRefusedAt: at,
 				}
 				away.streamErr = errors.New("xds server 10.1.2.3:18000: refused")
@@ -137,7 +137,9 @@ func TestHealthAudiences(t *testing.T) {
 	}
 	for _, tt := range audienceTests(at, refused, lost, slow) {
 		h := health{
-			rules:    ruleHealth{sources: []*sourceHealth{{name: "files", inForce: new(rulesInForce), domainCount: 2}}},
+			rules: ruleHealth{sources: []*sourceHealth{
+				{name: "files", inForce: new(rulesInForce), domainCount: 2, ruleCount: 5},
+			}},
 			onChange: func(bool) {}, onReady: func(logrus.Fields, net.Addr) {},
 			storeState: func() store.State { return tt.stored },
 		}

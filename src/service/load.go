@@ -41,12 +41,13 @@ func (s *ruleSources) onLoad(source *ruleSource, l reload.Result) {
 		s.candidate.liveFiles.Store(l.OwnSet)
 	}
 	s.use(set)
-	domains := len(set.Domains())
-	facts := logrus.Fields{"domains": domains, "rules": len(set.Rules()), "hash": l.Hash}
+	domains, ruleCount := len(set.Domains()), len(set.Rules())
+	facts := logrus.Fields{"domains": domains, "rules": ruleCount, "hash": l.Hash}
 	maps.Copy(facts, source.logFields(l))
 	log := s.log.Important.WithFields(facts)
-	if before == nil && domains == 0 {
-		log.Warnf("there are no rules, so everything passes: %s", source.whyNoRules)
+	why := source.whyNothingIsLimited(set)
+	if before == nil && why != "" {
+		log.Warnf("there are no rules, so everything passes: %s", why)
 	}
 	if read(s.health, func() bool { return s.health.rules.hasAllBut(source.health) }) {
 		if err := s.servers.admitCallers(); err != nil {
@@ -58,6 +59,7 @@ func (s *ruleSources) onLoad(source *ruleSource, l reload.Result) {
 	s.health.update(func(h *health) {
 		recovered = source.health.isLoaded() && source.health.lastLoadErr != nil && l.Err == nil
 		source.health.lastLoadErr, source.health.domainCount = l.Err, len(l.OwnSet.Domains())
+		source.health.ruleCount = len(l.OwnSet.Rules())
 		source.health.inForce = &rulesInForce{true, l.ReadTime, l.Hash, l.Version}
 		if h.rules.firstLoadFields == nil && (h.rules.hasAll() || h.rules.healthyBeforeRules) {
 			h.rules.firstLoadFields = facts
@@ -69,8 +71,8 @@ func (s *ruleSources) onLoad(source *ruleSource, l reload.Result) {
 	changes := rulechange.Summary(before, set)
 	always := s.log.AlwaysShown.WithFields(facts)
 	switch text := cmp.Or(changes, "no limit differs"); {
-	case domains == 0:
-		log.Warnf("rules reloaded: there are none, so everything passes: %s", source.whyNoRules)
+	case why != "":
+		log.Warnf("rules reloaded: there are none, so everything passes: %s", why)
 	case l.Err != nil:
 		always.Warnf("rules reloaded in part, files and resources with problems stay as they were: %s", text)
 	case recovered:
@@ -80,6 +82,17 @@ func (s *ruleSources) onLoad(source *ruleSource, l reload.Result) {
 	default:
 		always.Infof("rules reloaded: %s", text)
 	}
+}
+
+// whyNothingIsLimited returns why no request can be over a limit of set; "" if one can.
+func (src *ruleSource) whyNothingIsLimited(set *rules.Set) string {
+	switch {
+	case len(set.Domains()) == 0:
+		return src.whyNoRules
+	case len(set.Rules()) == 0:
+		return "no descriptor has a rate_limit"
+	}
+	return ""
 }
 
 // failStart ends the process because of err.

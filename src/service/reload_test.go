@@ -89,6 +89,43 @@ func TestStartWithNothing(t *testing.T) {
 	})
 }
 
+// Backups alone do not let everything pass: the service is not ready.
+func TestStartWithBackups(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "shop.yaml.bak"), []byte(oneRule), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := launch(t, oneRule, "RUNTIME_ROOT="+dir, "RUNTIME_APPDIRECTORY=.", "RUNTIME_SUBDIRECTORY=.")
+	s.until("what was left out", s.logged("which leaves out shop.yaml.bak"))
+	if s.healthy() {
+		t.Error("the service is ready")
+	}
+	if err := os.Rename(filepath.Join(dir, "shop.yaml.bak"), filepath.Join(dir, "shop.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	s.until("ready", s.healthy)
+}
+
+// A service whose rules limit nothing is ready, and says so.
+func TestRulesWithoutLimit(t *testing.T) {
+	t.Parallel()
+	const noLimit = "domain: d\ndescriptors: [{key: ip}]\n"
+	s := launch(t, noLimit, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0")
+	s.until("ready", s.healthy)
+	s.until("a warning", s.logged("there are no rules, so everything passes: no descriptor has a rate_limit"))
+	if _, page := s.get("http", "/readyz"); !strings.Contains(page, "1 domain, 0 rules, so everything passes") {
+		t.Errorf("/readyz: %s", page)
+	}
+	s.write("rules.yaml", oneRule)
+	s.until("limits", s.logged("rules reloaded: "))
+	s.write("rules.yaml", noLimit)
+	s.until("a warning", s.logged("rules reloaded: there are none, so everything passes: no descriptor has a rate_limit"))
+	if _, page := s.get("prometheus", "/metrics"); !strings.Contains(page, "ratelimit_config_rules 0\n") {
+		t.Errorf("/metrics: %s", page)
+	}
+}
+
 // A mistake in one file does not affect the others, unless CONFIG_ALL_OR_NOTHING is set.
 func TestReloadInPart(t *testing.T) {
 	t.Parallel()

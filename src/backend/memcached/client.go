@@ -18,7 +18,7 @@ import (
 // counterClient counts the hits on one counter through gomemcache, which writes a command to its connection and waits
 // for the reply. That connection is the counterClient itself: Write adds the command to the round of the exchange, and
 // Read pauses until the round has the reply. The counterClient is a coroutine, so it runs only while the exchange
-// resumes it.
+// resumes it. So the commands of all counters leave together, through a few connections.
 type counterClient struct {
 	net.Conn        // The embedded Conn is nil, because gomemcache calls only the methods below.
 	exchange        *exchange

@@ -45,7 +45,7 @@ var defaultScanLimits = scanLimits{
 // The names of the files start with path as given. The error is [rules.Problems] with all that cannot be read; Read
 // returns the other files with it. The warnings name what is left out beside good files: files that may have been meant
 // as rules, and links that lead nowhere, or to a directory outside. If there are no rule files beside these, they are
-// problems.
+// problems, and so are backups and texts, such as rules.yaml.bak and rules.txt.
 func Read(path string) (files []File, warnings rules.Problems, err error) {
 	s := newDirScan(context.Background(), Config{Path: path, AllowFile: true, ElsewhereAdvice: "name another one"})
 	s.readAll()
@@ -234,6 +234,9 @@ func (s *dirScan) readDir(dir, shown string, info fs.FileInfo) {
 func (s *dirScan) readEntries(dir, shown string, entries []fs.DirEntry) {
 	for _, e := range entries {
 		if isSkippedName(e.Name(), s.cfg.IgnoreDotFiles) {
+			if isBackup(e.Name()) && e.Type().IsRegular() {
+				s.ignoredNames = append(s.ignoredNames, e.Name())
+			}
 			continue
 		}
 		if s.isStopped || s.ctx.Err() != nil {
@@ -391,10 +394,12 @@ func (s *dirScan) findings(isInForce func(file string) bool) (problems, warnings
 }
 
 // leftOut returns one problem that names the ignored files that may have been meant as rules: envoyproxy/ratelimit
-// reads every file.
+// reads every file. Backups and texts are named only if there is no rule file.
 func (s *dirScan) leftOut() rules.Problems {
 	const maxNamed = 5
-	names := slices.DeleteFunc(slices.Clone(s.ignoredNames), holdsNoRules)
+	names := slices.DeleteFunc(slices.Clone(s.ignoredNames), func(name string) bool {
+		return holdsNoRules(name) && (len(s.files) > 0 || !isBackup(name))
+	})
 	if len(names) == 0 {
 		return nil
 	}
@@ -431,7 +436,7 @@ func isRuleFile(name string) bool {
 func holdsNoRules(name string) bool {
 	others := []string{".md", ".txt", ".bak", ".orig", ".old", ".tmp", ".swp", ".swo"}
 	return slices.Contains(others, strings.ToLower(filepath.Ext(name))) ||
-		strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") ||
+		strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~") ||
 		strings.HasPrefix(name, "README") || strings.HasPrefix(name, "LICENSE")
 }
 
@@ -441,6 +446,14 @@ func howToFix(err error) string {
 		return "let the user of this process read it (chmod a+r a file, a+rx the directories above it)"
 	}
 	return "fix the path, or the disk"
+}
+
+// isBackup returns whether a file with that name is a text, or a copy that an editor or a person makes of a file. It
+// may be what is left of rules.
+func isBackup(name string) bool {
+	ends := []string{".txt", ".bak", ".orig", ".old", ".tmp"}
+	return !strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "README") && !strings.HasPrefix(name, "LICENSE") &&
+		(strings.HasSuffix(name, "~") || slices.Contains(ends, strings.ToLower(filepath.Ext(name))))
 }
 
 // fileTypeNames says what messages call files that are not directories, by the type bits of their mode.

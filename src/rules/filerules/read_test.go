@@ -215,6 +215,23 @@ var readTests = []readTest{
 			%/d: the link leads to the directory $, which is outside of %; put the directory itself here, or link its files`,
 	},
 	{
+		name: "nothing but texts and backups",
+		tree: `write shop.txt a
+			write shop.yaml.bak a
+			write shop.yaml~ a
+			write .hidden.bak a
+			mkdir old~
+			text README.txt hello
+			text README.md hello`,
+		problems: `%: only *.yaml, *.yml, *.ini and *.json files, and files without a suffix that have a ` + "`" + `domain` + "`" + `, are read, which leaves out shop.txt, shop.yaml.bak, shop.yaml~; rename what holds rules, move the rest elsewhere`,
+	},
+	{
+		name: "nothing but what describes a directory",
+		tree: `text README.md hello
+			text LICENSE hello
+			text .gitkeep hello`,
+	},
+	{
 		name: "everything that is wrong",
 		tree: `link a.yaml nowhere
 			fifo c.yaml

@@ -21,6 +21,9 @@
 //	   |           |
 //	   +-- acknowledge or refuse: at most 10 times a second
 //
+// The stream is this package's own: go-control-plane's client does not reconnect, returns old responses, too, and is
+// wrong on a second stream.
+//
 // A refusal names the last accepted version, as the protocol demands. go-control-plane's SnapshotCache then sends the
 // refused version again at once, so refusals of the same content wait longer and longer, up to some seconds.
 //

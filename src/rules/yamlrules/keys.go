@@ -118,6 +118,11 @@ func positioned[T any](r *reader, f field, read func(field) T) *compile.Position
 // is ignored with a warning, as envoyproxy/ratelimit ignores it; any other key is a problem.
 func (r *reader) readKnownFields(n *yaml.Node, kind *mapKind) []field {
 	accept := func(f *field) bool {
+		if isRestOfNumber(f) {
+			r.problems.Add(f.keyPos, "write numbers without commas: 1000, not 1,000", "%s stands behind a comma in braces, "+
+				"which begins another key", rules.Quote(f.name))
+			return false
+		}
 		if kind := kindOf(f.keyNode); kind != compile.KindText {
 			r.problems.Add(f.keyPos, "put the key in quotes if it is meant as text", "the key %s is %v, not text",
 				rules.Quote(f.name), kind)
@@ -155,6 +160,13 @@ func (r *reader) readKnownFields(n *yaml.Node, kind *mapKind) []field {
 		return true
 	}
 	return r.collectFields(n, accept, twice)
+}
+
+// isRestOfNumber returns whether f is what YAML makes of the digits behind the comma of a number: a key without a
+// value, as 000 in `{requests_per_unit: 1,000}`.
+func isRestOfNumber(f *field) bool {
+	return len(f.name) == 3 && strings.Trim(f.name, "0123456789") == "" && kindOf(f.valueNode) == compile.KindNull &&
+		f.keyNode.Style == 0
 }
 
 // checkIgnoredValue checks a value that has no effect. Like envoyproxy/ratelimit, it refuses fractions, and lists with

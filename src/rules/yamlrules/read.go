@@ -164,8 +164,25 @@ func (r *reader) readDescriptors(f field) []compile.DescriptorConfig {
 			cfg.Pos = at
 			for _, f := range r.readMap(item, descriptorMapKind, cfg) {
 				r.checkEmptyValue(f, cfg)
+				r.checkEmptyLimit(f, item, descriptorMapKind)
 			}
 		})
+}
+
+// checkEmptyLimit reports a rate_limit without a value in the map n if keys of a limit stand beside it: they were meant
+// to stand below it. An empty rate_limit without such keys is none, as in envoyproxy/ratelimit.
+func (r *reader) checkEmptyLimit(f field, n *yaml.Node, kind *mapKind) {
+	if f.name != "rate_limit" || kindOf(f.valueNode) != compile.KindNull {
+		return
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := resolveAlias(n.Content[i]).Value
+		if limitMapKind.hasKey(key) && !kind.hasKey(key) {
+			r.problems.Add(f.keyPos, "indent the keys of the limit more than rate_limit",
+				"rate_limit is empty, and %s stands beside it, where it limits nothing", key)
+			return
+		}
+	}
 }
 
 // checkEmptyValue warns of an empty value: it matches every value, as in envoyproxy/ratelimit, and may be meant as the
@@ -189,7 +206,9 @@ func (r *reader) readRules(f field) *compile.Positioned[[]compile.RuleConfig] {
 	list := readItems(r, f, "- match: ...", "a rule", func(item *yaml.Node, at rules.Pos, cfg *compile.RuleConfig) {
 		before := len(r.problems)
 		cfg.Pos = at
-		r.readMap(item, ruleMapKind, cfg)
+		for _, f := range r.readMap(item, ruleMapKind, cfg) {
+			r.checkEmptyLimit(f, item, ruleMapKind)
+		}
 		cfg.HasReadProblem = len(r.problems) > before
 	})
 	return &compile.Positioned[[]compile.RuleConfig]{Pos: f.keyPos, Value: list}

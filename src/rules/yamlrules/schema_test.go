@@ -254,6 +254,7 @@ var beyondSchema = []struct{ what, why string }{
 	{`cidr (is not a network|is a network of IPv4 in IPv6|has bits behind)`, "calculates with an address"},
 	{`(values|limits)_from ".*" of the key .* is already at`, "compares two descriptors"},
 	{`the key .* has more than .* files`, "counts descriptors"},
+	{`rate_limit is empty, and .* stands beside it`, "keys in the wrong place are warnings otherwise"},
 	{`charge: path cannot charge the limit at`, "compares a level with the levels above it"},
 	{`v[46]: .* is shorter than the network`, "compares two networks"},
 	{`regex (is not a regular expression|is longer|has .* steps)`, "does not parse or measure regular expressions"},

@@ -102,9 +102,31 @@ func (r *reader) reportSyntaxError(data []byte, err error) {
 			at.Line, at.Col = line, col
 		}
 	}
+	fix := syntaxErrorFix(mistake)
+	if strings.HasPrefix(mistake, "mapping values") && isTooDeep(data, at.Line) {
+		fix = "indent the line as the keys above it that belong to the same map"
+	}
 	at.Line += r.linesAbove
-	r.problems.Add(at, syntaxErrorFix(mistake), "not YAML: %s", mistake)
+	r.problems.Add(at, fix, "not YAML: %s", mistake)
 }
+
+// isTooDeep returns whether a line begins with a key and is deeper than the key with a value in the line above it: YAML
+// takes the key for more of that value.
+func isTooDeep(data []byte, line int) bool {
+	if line < 2 {
+		return false
+	}
+	lines := bytes.SplitN(data, []byte{'\n'}, line+1)
+	if len(lines) < line {
+		return false
+	}
+	above, text := keyLinePattern.FindSubmatch(lines[line-2]), keyLinePattern.FindSubmatch(lines[line-1])
+	return above != nil && text != nil && len(above[2]) > 0 && len(text[1]) > len(above[1])
+}
+
+// keyLinePattern matches a line with a key: what indents the key, with the dash of a list, and the first character of
+// the value.
+var keyLinePattern = regexp.MustCompile(`^([ -]*)[A-Za-z_]+:[ \t\r]*([^ \t\r#]?)`)
 
 // syntaxPlace returns the line and column of data[i], at which the parser failed. If a tab indents that line, it
 // returns the place of the tab, because YAML allows none there.

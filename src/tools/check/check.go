@@ -26,6 +26,7 @@ var help string
 // Command returns `ratelimit check`.
 func Command() *cobra.Command {
 	var dir, backend, format string
+	var strict bool
 	var opt compile.Options
 	needPath := func(_ *cobra.Command, args []string) error {
 		if dir == "" && len(args) == 0 {
@@ -38,7 +39,9 @@ func Command() *cobra.Command {
 			args = append(args, dir)
 		}
 		opt.Store = store.Limits(strings.TrimSuffix(backend, "d"))
-		return printProblems(cmd.OutOrStdout(), load(args, opt, filerules.LoadAllDocuments), format)
+		result := load(args, opt, filerules.LoadAllDocuments)
+		result.judgeRules(args, strict)
+		return printProblems(cmd.OutOrStdout(), result, format)
 	})
 	f := cmd.Flags()
 	command.Choice(cmd, &backend, "backend",
@@ -46,6 +49,7 @@ func Command() *cobra.Command {
 		"memory", "redis", "memcache", "memcached")
 	f.StringVar(&dir, "config-dir", "", "a directory to check, as envoyproxy/ratelimit's tool names it")
 	command.Choice(cmd, &format, "format", "how problems are printed: text, json, or github", "text", "json", "github")
+	f.BoolVar(&strict, "strict", false, "fail on warnings, too")
 	f.BoolVar(&opt.MergeDomains, "merge-domain-configs", false, "allow one domain in several files")
 	return cmd
 }
@@ -81,6 +85,7 @@ type Result struct {
 	Set                *rules.Set // nil if there are problems.
 	Files              int
 	Problems, Warnings rules.Problems
+	emptyPaths         []string // directories that hold no rule files, though they can be read
 }
 
 // Load reads and compiles the files, and the directories of files, at paths.
@@ -95,6 +100,9 @@ func load(paths []string, opt compile.Options,
 		more, warnings, err := filerules.Read(path)
 		files = append(files, more...)
 		r.add(warnings, err)
+		if len(more) == 0 && err == nil {
+			r.emptyPaths = append(r.emptyPaths, path)
+		}
 	}
 	set, warnings, err := compile(files, opt)
 	r.Files = len(files)
@@ -103,6 +111,27 @@ func load(paths []string, opt compile.Options,
 		r.Set = set
 	}
 	return r
+}
+
+// judgeRules adds what is wrong with rules that are to be shipped, though a service may start with them: a directory
+// without rule files, and rules without a limit. If strict is set, warnings make the result a failure.
+func (r *Result) judgeRules(paths []string, strict bool) {
+	for _, path := range r.emptyPaths {
+		r.Problems.Add(rules.Pos{File: path},
+			"name its files *.yaml, *.yml, *.ini or *.json; a file without a suffix needs a `domain`",
+			"the directory holds no rule files")
+	}
+	if r.Set != nil && len(r.Set.Rules()) == 0 && len(r.emptyPaths) == 0 {
+		var at rules.Pos
+		if len(paths) == 1 {
+			at.File = paths[0]
+		}
+		r.Warnings.Add(at, "add a `rate_limit` to a descriptor",
+			"there are no rules with a limit, so everything passes")
+	}
+	if len(r.Problems) > 0 || strict && len(r.Warnings) > 0 {
+		r.Set = nil
+	}
 }
 
 func (r *Result) add(warnings rules.Problems, err error) {
@@ -149,6 +178,10 @@ func Annotation(severity string, p rules.Problem) output.Annotation {
 
 // Summary returns the numbers of files, domains, rules and warnings in one line, or that of problems if there are any.
 func (r *Result) Summary() string {
+	if r.Set == nil && len(r.Problems) == 0 {
+		return fmt.Sprintf("%s in %s, and --strict is set", output.Plural(len(r.Warnings), "warning"),
+			output.Plural(r.Files, "file"))
+	}
 	if r.Set == nil {
 		return fmt.Sprintf("%s in %s", output.Plural(len(r.Problems), "problem"), output.Plural(r.Files, "file"))
 	}
