@@ -99,7 +99,7 @@ func TestClientErrors(t *testing.T) {
 	}{
 		{"--address " + s.address("debug") + " -descriptors ip=1", 1, "is not the gRPC port of the service"},
 		{"--address " + s.address("http") + " -descriptors ip=1", 1, "it is 8081 by default"},
-		{"--address " + closed.Addr().String() + " -descriptors ip=1", 1, "no service listens there"},
+		{"--address " + closed.Addr().String() + " -descriptors ip=1", 1, "connection refused: no service listens there"},
 		{"--address " + s.address("grpc") + " --tls -descriptors ip=1", 1, "leave out --tls"},
 		{"--address " + s.address("grpc") + " -descriptors ipalex", 2, `-descriptors "ipalex": write key=value,key=value`},
 	} {

@@ -123,7 +123,7 @@ func (opt *options) callError(target string, err error, hasTLS bool) error {
 		return fmt.Errorf("%s is not the gRPC port of the service: name that one with --address; it is 8081 by default",
 			target)
 	case has("connection refused"), has("no such file or directory"):
-		return fmt.Errorf("%s: no service listens there: start it, or name its gRPC port with --address", target)
+		return fmt.Errorf("%s: connection refused: no service listens there: start it, or name its gRPC port with --address", target)
 	case has("no such host"):
 		return fmt.Errorf("%s: there is no such host: correct --address", target)
 	case has("certificate signed by unknown authority"):
