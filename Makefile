@@ -192,8 +192,8 @@ editor-check: ## completion and diagnostics of rule files in yaml-language-serve
 matrix-check: ## the stores' tests with each Redis, Valkey and Memcached that can be had, and unit tests with the two last releases of Go
 	@$(HERE) go test -count=1 -timeout 120m -parallel 3 -v ./integration-test/matrix -full | grep --line-buffered -Ev '^ *(=== |--- PASS)'
 
-model: ## play random schedules of calls, reloads, faults, crashes and clock moves against an exact model, for MODELTIME (1m) on each store
-	go test -count=1 -timeout 0 -run TestRandom -v ./integration-test/model -during $(MODELTIME) -seed $(SEED)
+model: ## play random schedules of calls, reloads, faults, crashes and clock moves against an exact model, for MODELTIME (1m) on each store, and mistakes in leases
+	go test -count=1 -timeout 0 -run 'TestRandom|TestLeaseMutants' -v ./integration-test/model -during $(MODELTIME) -seed $(SEED)
 
 helm-check: ## the Helm chart: lint it, render it for a table of values, start the service from it, install it at an API server
 	$(HERE) go test -count=1 -timeout 60m -v ./integration-test/helm -full | grep -Ev '^ *=== '

@@ -28,3 +28,14 @@ func (s *Store) SweepAll() {
 		s.sweep(&s.shards[i])
 	}
 }
+
+// Units returns the units of the lease of h, and those of all leases that wait to be given back.
+func (s *Store) Units(h backend.Hit) (held, waiting uint64) {
+	s.forEachLease(&backend.Batch{Hits: []backend.Hit{h}}, func(_ *shard, l lease, _ instant) { held = uint64(l.held) })
+	s.returns.mu.Lock()
+	defer s.returns.mu.Unlock()
+	for i := range s.returns.hits {
+		waiting += s.returns.hits[i].Amount
+	}
+	return held, waiting
+}

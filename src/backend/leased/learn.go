@@ -48,7 +48,13 @@ func (s *Store) giveReservedBack(b *backend.Batch, r reservation, now instant) {
 	defer sh.mu.Unlock()
 	v := &b.Verdicts[r.hit]
 	if l := r.ref.lease(); !l.isNone() && l.windowEnd == r.windowEnd {
-		sh.held += l.giveBack(h.Amount, now)
+		given := uint64(0)
+		if !l.limit.RefillsSteadily() || l.end <= r.end {
+			given = l.giveBack(h.Amount, now)
+		}
+		if sh.held += given; given < h.Amount { // The limit changed, or the units that are held now end later.
+			s.returnUnits(sh, l, h.Amount-given)
+		}
 		v.Outcome = l.outcome(algorithm.Look, 0, now)
 		return
 	}

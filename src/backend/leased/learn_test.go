@@ -281,12 +281,15 @@ func TestRefunds(t *testing.T) {
 		name                     string
 		amount                   uint64
 		isContended, inGroup     bool
+		taken                    uint32
 		held, used, storeRefunds uint32
 	}{
 		{name: "all of it in the lease", amount: 3, held: 13, used: 1},
 		{name: "partly in the lease", amount: 7, held: 14, used: 0, storeRefunds: 3},
 		{name: "while others need units", amount: 3, isContended: true, held: 10, used: 1, storeRefunds: 3},
 		{name: "of a group, which may be refused", amount: 3, inGroup: true, held: 10, used: 1, storeRefunds: 3},
+		{name: "of a full counter", amount: 3, taken: 100, held: 13, used: 1},
+		{name: "of a counter above its limit", amount: 3, taken: 101, held: 10, used: 1, storeRefunds: 3},
 	} {
 		shared := newShared(&at)
 		s := newTestStore(shared, 2, &at)
@@ -295,6 +298,9 @@ func TestRefunds(t *testing.T) {
 		l := leaseOf(s, "k", limit)
 		sh := &s.shards[s.seeds.of([]byte("k"), limit.Kind, limit.Period, false).shard]
 		l.held, l.used, sh.held = 10, 4, 10
+		if c.taken > 0 {
+			l.taken = c.taken
+		}
 		if c.isContended {
 			l.contend(s.now())
 		}
@@ -344,6 +350,60 @@ func TestLookBeforeCharge(t *testing.T) {
 		}
 		if s.Tick(t.Context()); countIn(t, shared, "k", limit) != 100 {
 			t.Errorf("hit %d: the store has %d", i, countIn(t, shared, "k", limit))
+		}
+	}
+}
+
+// A refill that a limit which counts refused hits has no room for goes back.
+func TestRefillThatIsRefused(t *testing.T) {
+	at, limit := epochOfTests, &algorithm.Limit{Max: 100, Period: time.Minute, CountBlocked: true}
+	shared := newShared(&at)
+	s := newTestStore(shared, 2, &at)
+	mustTake(t, s, hit("k", limit, algorithm.Charge, 1))
+	l := leaseOf(s, "k", limit)
+	mustTake(t, s, hit("k", limit, algorithm.Charge, 15))
+	mustTake(t, shared, hit("k", limit, algorithm.Force, 70))
+	held := l.held
+	if s.Refill(t.Context()); l.held != held || l.isAsking() {
+		t.Errorf("%d are held, want %d", l.held, held)
+	}
+	if s.Tick(t.Context()); l.held+l.used+70 != uint32(countIn(t, shared, "k", limit)) {
+		t.Errorf("%d are held and %d used, of %d", l.held, l.used, countIn(t, shared, "k", limit))
+	}
+}
+
+// Units that a group has reserved go back to the store if the lease cannot have them any more.
+func TestReservedUnitsGoToTheStore(t *testing.T) {
+	at := epochOfTests
+	bucket := &algorithm.Limit{Kind: algorithm.GCRA, Max: 100, Burst: 99, Period: time.Minute}
+	for _, c := range []struct {
+		name       string
+		limit      *algorithm.Limit
+		meanwhile  func(s *Store, l lease)
+		held, back uint64
+	}{
+		{"the same lease", minutely, func(*Store, lease) {}, 49, 0},
+		{"refunded by others", minutely, func(_ *Store, l lease) { l.used = 1 }, 48, 1},
+		{"later units of a bucket", bucket, func(_ *Store, l lease) { l.end++ }, 47, 2},
+		{"earlier units of a bucket", bucket, func(_ *Store, l lease) { l.end-- }, 49, 0},
+		{"an operator's change", minutely, func(s *Store, l lease) {
+			s.forAll(func(sh *shard, l lease, _ uint32) { s.forget(sh, l, s.now()) })
+		}, 0, 0},
+	} {
+		shared := newShared(&at)
+		during := func() {}
+		s := newTestStore(storeFunc(func(b *backend.Batch) {
+			_ = shared.Take(t.Context(), b)
+			during()
+		}), 1, &at)
+		mustTake(t, s, hit("k", c.limit, algorithm.Charge, 1))
+		l := leaseOf(s, "k", c.limit)
+		k, e := hit("k", c.limit, algorithm.Charge, 2), hit("e", minutely, algorithm.Charge, 101)
+		k.Atomic, e.Atomic, e.Counting = true, true, backend.Exact
+		during = func() { c.meanwhile(s, l) }
+		mustTake(t, s, k, e)
+		if held, waiting := s.Units(k); held != c.held || waiting != c.back || held != s.Stats().UnitsHeld {
+			t.Errorf("%s: %d are held and %d go back, want %d and %d", c.name, held, waiting, c.held, c.back)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package leased_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -16,7 +17,7 @@ import (
 )
 
 var (
-	modelRuns = flag.Int("runs", 400, "how many random schedules TestModel plays")
+	modelRuns = flag.Int("runs", 200, "how many random schedules TestModel plays")
 	modelSeed = flag.Uint64("seed", 0, "the seed of the first; 0: any")
 )
 
@@ -30,7 +31,7 @@ func TestModel(t *testing.T) {
 	for run := range uint64(*modelRuns) {
 		w := newWorld(seed + run)
 		if err := w.play(300 + w.rng.IntN(700)); err != nil {
-			t.Fatalf("-seed=%d: %v: %v", seed+run, w.limit(), err)
+			t.Fatalf("-seed=%d: %v: %v", seed+run, w, err)
 		}
 	}
 }
@@ -38,19 +39,53 @@ func TestModel(t *testing.T) {
 // world is some replicas, their store, and the time.
 type world struct {
 	rng      *rand.Rand
-	now      time.Duration      // the true time since the epoch
-	limits   []*algorithm.Limit // the limits that reloads choose from
+	now      time.Duration // the true time since the epoch
+	mode     mode
+	limits   []*algorithm.Limit // the limits of the counter "k" that reloads choose from
+	exact    *algorithm.Limit   // the limit of the counter "e", which is never leased
+	limit    *algorithm.Limit   // that of replicas that start
 	replicas []*replica
 	counters map[string]*algorithm.State
 	redisAt  time.Duration // what the clock of the store is ahead
-	late     []func()      // commands that the store has yet to execute
+	late     []late        // commands that the store has yet to execute
 	faulty   bool
 	depth    int // of calls of sleep
+	nested   int // of calls that the store has decided, and whose replies are under way
+	decision decision
+
+	// mostUnused is the most units that replicas held of a bucket.
+	mostUnused uint64
 
 	admitted []admission
-	net      map[string]int64 // admitted less refunded units, by window of the replica's clock
-	mostMax  map[string]uint64
+	net      map[window]int64 // admitted less refunded units
+	most     map[window]int64 // what net may be
 	err      error
+}
+
+// mode is what a world has besides hits and refunds, since each has a bound of its own.
+type mode int
+
+const (
+	reloadsOneByOne mode = iota
+	reloadsAtOnce
+	wrongRefunds // of units that were not admitted
+	edits        // by operators
+	numModes
+)
+
+// late is a command under way, at a time of its replica's clock.
+type late struct {
+	hits []backend.Hit
+	wall int64
+}
+
+// window is one window of a counter, by the clock of the replica or of the store.
+type window struct{ key, end string }
+
+// decision is when the hits of a call were decided: in the store, or before.
+type decision struct {
+	at      time.Duration
+	windows [2]window // of "k" and "e"
 }
 
 // replica is one process.
@@ -61,13 +96,14 @@ type replica struct {
 	limit       *algorithm.Limit
 	cut         bool // the store does not get its commands
 	pausedUntil time.Duration
+	counting    backend.Counting // exact for some: they share the counter
 }
 
+// admission is a hit of "k" that passed.
 type admission struct {
-	at      time.Duration
-	units   uint64
-	window  string
-	replica *replica
+	at     time.Duration
+	units  uint64
+	window window
 }
 
 const epoch = 1_767_225_600 * time.Second // 2026-01-01
@@ -75,8 +111,9 @@ const epoch = 1_767_225_600 * time.Second // 2026-01-01
 func newWorld(seed uint64) *world {
 	w := &world{
 		rng: rand.New(rand.NewPCG(seed, 1)), now: epoch, counters: make(map[string]*algorithm.State),
-		net: make(map[string]int64), mostMax: make(map[string]uint64),
+		net: make(map[window]int64), most: make(map[window]int64),
 	}
+	w.mode = mode(w.rng.IntN(int(numModes)))
 	l := algorithm.Limit{
 		Kind: algorithm.Kind(w.rng.IntN(5)), Max: []uint64{1, 5, 10, 40, 200, 5000}[w.rng.IntN(6)],
 		Period: []time.Duration{time.Second, 10 * time.Second, time.Minute, time.Hour}[w.rng.IntN(4)],
@@ -91,23 +128,29 @@ func newWorld(seed uint64) *world {
 	}
 	w.faulty = w.rng.IntN(4) > 0
 	other := l
-	if w.rng.IntN(4) == 0 && l.Kind == algorithm.FixedWindow {
+	w.limits, w.limit = []*algorithm.Limit{&l, &other}, &l
+	if w.hasExactWindows() {
 		other.Max = l.Max*2 + 1
 	}
-	w.limits = []*algorithm.Limit{&l, &other}
+	w.exact = &algorithm.Limit{
+		Kind: algorithm.FirstHitWindow * algorithm.Kind(w.rng.IntN(2)), Max: 1 + w.rng.Uint64N(2*l.Max), Period: l.Period,
+	}
 	for range 1 + w.rng.IntN(5) {
 		w.join()
 	}
 	return w
 }
 
-func (w *world) limit() string {
-	return fmt.Sprintf("%+v, %d replicas, faulty: %t", *w.limits[0], len(w.replicas), w.faulty)
+func (w *world) String() string {
+	return fmt.Sprintf("%+v, %d replicas, faulty: %t, mode %d", *w.limits[0], len(w.replicas), w.faulty, w.mode)
 }
 
 // join starts a replica.
 func (w *world) join() {
-	r := &replica{w: w, limit: w.limits[0]}
+	r := &replica{w: w, limit: w.limit, counting: backend.Leased}
+	if w.rng.IntN(5) == 0 {
+		r.counting = backend.Exact
+	}
 	r.start()
 	w.replicas = append(w.replicas, r)
 }
@@ -178,12 +221,14 @@ func (r *replica) Take(_ context.Context, b *backend.Batch) error {
 			b.Verdicts[i] = backend.Verdict{Err: lost}
 		}
 	case 2:
-		w.late = append(w.late, func() { w.execute(hits, make([]backend.Verdict, len(hits)), wall) })
+		w.late = append(w.late, late{hits, wall})
 		for i := range b.Verdicts {
 			b.Verdicts[i] = backend.Verdict{Err: lost}
 		}
 	default:
 		w.execute(hits, b.Verdicts, wall)
+		w.decision = w.decide(r)
+		w.meanwhile(r)
 		if fault == 3 {
 			for i := range b.Verdicts {
 				b.Verdicts[i] = backend.Verdict{Err: lost}
@@ -193,39 +238,87 @@ func (r *replica) Take(_ context.Context, b *backend.Batch) error {
 	return nil
 }
 
-// execute does what the store does with a batch of single hits. Fixed windows follow the clock of the replica.
+// meanwhile lets this and other replicas do something while a reply is under way, so that replies come out of order.
+func (w *world) meanwhile(r *replica) {
+	if w.nested == 2 || w.depth > 0 || w.rng.IntN(6) > 0 {
+		return
+	}
+	w.nested++
+	before := w.decision
+	for range 1 + w.rng.IntN(4) {
+		w.now += time.Duration(w.rng.Int64N(int64(w.limits[0].Period/20)) << w.rng.IntN(4))
+		if w.rng.IntN(3) == 0 {
+			r = w.replicas[w.rng.IntN(len(w.replicas))]
+		}
+		w.step(r)
+	}
+	w.decision = before
+	w.nested--
+}
+
+// execute does what the store does with the groups of a batch. Fixed windows follow the clock of the replica.
 func (w *world) execute(hits []backend.Hit, verdicts []backend.Verdict, wall int64) {
-	for i := range hits {
-		h := &hits[i]
-		at, key := int64(w.now+w.redisAt), string(h.Key)
-		var end int64
-		if h.Limit.Kind == algorithm.FixedWindow {
-			at = wall
-			_, end = h.Limit.WindowBounds(at)
-			key = fmt.Sprint(key, end)
+	for i := 0; i < len(hits); {
+		start, isRefused, isAtomic := i, false, false
+		before := make(map[string]algorithm.State, len(w.counters))
+		for key, c := range w.counters {
+			before[key] = *c
 		}
-		c := w.counters[key]
-		if c == nil {
-			c = new(algorithm.State)
-			w.counters[key] = c
+		for ; i < len(hits) && hits[i].GroupID == hits[start].GroupID; i++ {
+			verdicts[i].Outcome = w.apply(hits[i], wall)
+			isRefused = isRefused || verdicts[i].Over && !hits[i].NoVeto
+			isAtomic = isAtomic || hits[i].Atomic
 		}
-		switch h.Limit.Kind {
-		case algorithm.FirstHitWindow:
-			if end = c.FirstHit.WindowEnd; end <= at {
-				end = 0
+		if !isRefused || !isAtomic {
+			continue
+		}
+		clear(w.counters)
+		for key, c := range before {
+			w.counters[key] = &c
+		}
+		for j := start; j < i; j++ {
+			if !hits[j].Atomic {
+				verdicts[j].Outcome = w.apply(hits[j], wall)
+				continue
 			}
-		case algorithm.SlidingWindowCounter:
-			_, end = algorithm.WindowBounds(at, h.Limit.Period)
-		}
-		if h.Window != 0 && h.Window != end {
-			h.Amount = 0
-		}
-		if h.Limit.Kind == algorithm.FixedWindow {
-			c.FixedWindow.Count, verdicts[i].Outcome = algorithm.TakeFixed(h.Limit, c.FixedWindow.Count, at, h.Op, h.Amount)
-		} else {
-			verdicts[i].Outcome = c.Take(h.Limit, at, h.Op, h.Amount)
+			isOver := verdicts[j].Over
+			verdicts[j].Outcome = w.apply(hits[j].AsLook(), wall)
+			verdicts[j].Over = isOver
 		}
 	}
+}
+
+// apply does what the store does with one hit.
+func (w *world) apply(h backend.Hit, wall int64) algorithm.Outcome {
+	at, key := int64(w.now+w.redisAt), string(h.Key)
+	var end int64
+	if h.Limit.Kind == algorithm.FixedWindow {
+		at = wall
+		_, end = h.Limit.WindowBounds(at)
+		key = fmt.Sprint(key, end)
+	}
+	c := w.counters[key]
+	if c == nil {
+		c = new(algorithm.State)
+		w.counters[key] = c
+	}
+	switch h.Limit.Kind {
+	case algorithm.FirstHitWindow:
+		if end = c.FirstHit.WindowEnd; end <= at {
+			end = 0
+		}
+	case algorithm.SlidingWindowCounter:
+		_, end = algorithm.WindowBounds(at, h.Limit.Period)
+	}
+	if h.Window != 0 && h.Window != end {
+		h.Amount = 0
+	}
+	if h.Limit.Kind == algorithm.FixedWindow {
+		var v algorithm.Outcome
+		c.FixedWindow.Count, v = algorithm.TakeFixed(h.Limit, c.FixedWindow.Count, at, h.Op, h.Amount)
+		return v
+	}
+	return c.Take(h.Limit, at, h.Op, h.Amount)
 }
 
 // SetCounts and ResetPrefixes are those of a store that operators change.
@@ -239,7 +332,7 @@ func (r *replica) SetCounts(_ context.Context, b *backend.Batch) error {
 		}
 		delete(r.w.counters, key)
 		h.Op = algorithm.Force
-		r.w.execute([]backend.Hit{h}, make([]backend.Verdict, 1), int64(r.w.now+r.wallAt))
+		r.w.apply(h, int64(r.w.now+r.wallAt))
 	}
 	return nil
 }
@@ -251,31 +344,54 @@ func (*replica) ResetPrefixes(context.Context, []backend.KeyPrefix, bool, func([
 // play takes random steps.
 func (w *world) play(steps int) error {
 	pause := w.limits[0].Period / time.Duration(10+w.rng.IntN(2000))
-	for range steps {
+	for i := range steps {
 		w.now += time.Duration(w.rng.Int64N(int64(2*pause) + 1))
 		r := w.replicas[w.rng.IntN(len(w.replicas))]
 		if w.now < r.pausedUntil {
 			continue
 		}
-		switch n := w.rng.IntN(100); {
-		case n < 70:
-			w.hit(r)
-		case n < 76:
-			w.refund(r)
-		case n < 84:
-			r.store.Tick(context.Background())
-		case n < 92:
-			r.store.Refill(context.Background())
-		case n < 93:
-			r.store.SweepAll()
-		case w.faulty:
+		if w.faulty && w.rng.IntN(14) == 0 {
 			w.fault(r)
+		} else if w.mode != reloadsOneByOne && w.rng.IntN(100) == 0 {
+			w.change(r)
+		} else {
+			w.step(r)
+		}
+		if i%50 == 0 {
+			if held, _ := r.units(); held != r.store.Stats().UnitsHeld {
+				return fmt.Errorf("%d units are held, %d are said", held, r.store.Stats().UnitsHeld)
+			}
 		}
 		if w.err != nil {
 			return w.err
 		}
 	}
-	return w.checkPeriods()
+	if err := w.checkPeriods(); err != nil {
+		return err
+	}
+	return w.checkReturned()
+}
+
+// step is something that replicas do all the time.
+func (w *world) step(r *replica) {
+	switch n := w.rng.IntN(92); {
+	case n < 60:
+		w.hit(r, w.rng.IntN(5) == 0)
+	case n < 66:
+		w.refund(r)
+	case n < 68:
+		w.send(r, w.hitOf(r, algorithm.Look))
+	case n < 70:
+		if w.faulty { // Without faults, the store must have what was admitted in the end.
+			w.send(r, w.hitOf(r, algorithm.Force))
+		}
+	case n < 81:
+		r.store.Tick(context.Background())
+	case n < 91:
+		r.store.Refill(context.Background())
+	default:
+		r.store.SweepAll()
+	}
 }
 
 // fault does something that should not happen.
@@ -296,11 +412,10 @@ func (w *world) fault(r *replica) {
 			r.wallAt = time.Duration(w.rng.Int64N(int64(4*period))) - 2*period
 		}
 	case 4: // commands that were under way arrive
-		late := w.late
-		w.late = nil
-		for _, run := range late {
-			run()
+		for _, c := range w.late {
+			w.execute(c.hits, make([]backend.Verdict, len(c.hits)), c.wall)
 		}
+		w.late = nil
 	case 5:
 		if len(w.replicas) < 6 {
 			w.join()
@@ -311,22 +426,94 @@ func (w *world) fault(r *replica) {
 			w.replicas = slices.DeleteFunc(w.replicas, func(other *replica) bool { return other == r })
 		}
 	case 7: // a reload
-		r.limit = w.limits[w.rng.IntN(2)]
+		if w.mode == reloadsOneByOne {
+			r.limit = w.limits[w.rng.IntN(2)]
+		}
 	case 8:
 		w.now += time.Duration(w.rng.Int64N(int64(period)))
 	}
 }
 
-// window names the window that counts a hit of r now: by the clock of the replica, or of the store.
-func (w *world) window(r *replica) string {
-	if r.limit.Kind == algorithm.FirstHitWindow {
-		if c := w.counters["k"]; c != nil && c.FirstHit.WindowEnd > int64(w.now+w.redisAt) {
-			return fmt.Sprint(c.FirstHit.WindowEnd)
-		}
-		return "none"
+// change does what the mode allows.
+func (w *world) change(r *replica) {
+	if !w.hasExactWindows() {
+		return
 	}
-	_, end := algorithm.WindowBounds(int64(w.now+r.wallAt), r.limit.Period)
-	return fmt.Sprint(end)
+	now := w.decide(r).windows[0]
+	switch w.mode {
+	case reloadsAtOnce: // From now on, the new limit holds, though it may be lower. It was not in force before.
+		l := *w.limits[0]
+		l.Max = 1 + w.rng.Uint64N(2*l.Max)
+		if slices.ContainsFunc(w.limits, func(old *algorithm.Limit) bool { return old.Max == l.Max }) {
+			return
+		}
+		w.limit, w.limits = &l, append(w.limits, &l)
+		for _, r := range w.replicas {
+			r.limit = w.limit
+		}
+		clear(w.most)
+	case wrongRefunds: // They are admitted once more.
+		h := w.hitOf(r, algorithm.Refund)
+		w.raise(now, r.limit, int64(h.Amount))
+		w.send(r, h)
+		w.raise(w.decision.windows[0], r.limit, int64(h.Amount))
+	case edits:
+		w.edit(r)
+	}
+}
+
+// raise lets more units pass in a window.
+func (w *world) raise(in window, l *algorithm.Limit, units int64) {
+	w.most[in] = max(w.most[in], int64(l.Max)) + units
+}
+
+// edit sets the counter. What replicas hold then, or have not given back, was taken before.
+func (w *world) edit(r *replica) {
+	h := w.hitOf(r, algorithm.Charge)
+	h.Amount = 1 + h.Amount%r.limit.Max // With 0, no first-hit window would start.
+	b := &backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1)}
+	w.nested += 2 // Replies come at once.
+	err := r.store.SetCounts(context.Background(), b)
+	w.nested -= 2
+	if err != nil {
+		w.err = err
+		return
+	}
+	in := w.decide(r).windows[0]
+	w.most[in] = w.net[in] + int64(r.limit.Max-h.Amount) + int64(w.unused())
+}
+
+// units returns what the replica holds, and what waits to be given back.
+func (r *replica) units() (held, waiting uint64) { return r.store.Units(leasedHit("k", r.limit, 0)) }
+
+// unused returns the units that are charged and that no hit used, or that are under way back.
+func (w *world) unused() (units uint64) {
+	for _, c := range w.late {
+		for i := range c.hits {
+			units += c.hits[i].Amount
+		}
+	}
+	for _, r := range w.replicas {
+		held, waiting := r.units()
+		units += held + waiting
+	}
+	return units
+}
+
+// decide returns the windows that count hits of r now: by the clock of the replica, or of the store.
+func (w *world) decide(r *replica) decision {
+	d := decision{at: w.now}
+	for i, l := range []*algorithm.Limit{r.limit, w.exact} {
+		key, end := []string{"k", "e"}[i], "none"
+		if l.Kind != algorithm.FirstHitWindow {
+			_, bound := algorithm.WindowBounds(int64(w.now+r.wallAt), l.Period)
+			end = fmt.Sprint(bound)
+		} else if c := w.counters[key]; c != nil && c.FirstHit.WindowEnd > int64(w.now+w.redisAt) {
+			end = fmt.Sprint(c.FirstHit.WindowEnd)
+		}
+		d.windows[i] = window{key, end}
+	}
+	return d
 }
 
 // hasExactWindows reports whether no unit above the limit may pass in a window.
@@ -334,28 +521,67 @@ func (w *world) hasExactWindows() bool {
 	return w.limits[0].Kind == algorithm.FixedWindow || w.limits[0].Kind == algorithm.FirstHitWindow
 }
 
-// hit sends a hit, and counts it if it is admitted.
-func (w *world) hit(r *replica) {
+// hitOf returns a hit of "k".
+func (w *world) hitOf(r *replica, op algorithm.Op) backend.Hit {
 	amount := uint64(1)
 	if w.rng.IntN(10) == 0 {
 		amount = 1 + w.rng.Uint64N(r.limit.Max)
 	}
 	h := leasedHit("k", r.limit, amount)
-	h.OnContention = backend.Contention(w.rng.IntN(2))
-	b := &backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1)}
+	h.Op, h.Counting, h.OnContention = op, r.counting, backend.Contention(w.rng.IntN(2))
+	return h
+}
+
+// send sends hits of one group, and returns the verdicts.
+func (w *world) send(r *replica, hits ...backend.Hit) []backend.Verdict {
+	b := &backend.Batch{Hits: hits, Verdicts: make([]backend.Verdict, len(hits))}
+	w.decision = w.decide(r)
 	if err := r.store.Take(context.Background(), b); err != nil {
 		w.err = err
-		return
 	}
-	if v := &b.Verdicts[0]; v.Err != nil || v.Over {
-		return
+	return b.Verdicts
+}
+
+// hit sends a hit of "k", and of "e" in the same group if isGroup is set, and counts them if they are admitted.
+func (w *world) hit(r *replica, isGroup bool) {
+	hits := []backend.Hit{w.hitOf(r, algorithm.Charge)}
+	if isGroup {
+		e := leasedHit("e", w.exact, 1+w.rng.Uint64N(2))
+		e.Counting, e.Atomic, hits[0].Atomic = backend.Exact, true, true
+		if hits = append(hits, e); w.rng.IntN(2) == 0 {
+			hits[0], hits[1] = hits[1], hits[0]
+		}
 	}
-	window := w.window(r) // It may have waited into another one.
-	w.admitted = append(w.admitted, admission{w.now, amount, window, r})
-	w.net[window] += int64(amount)
-	w.mostMax[window] = max(w.mostMax[window], r.limit.Max)
-	if w.hasExactWindows() && w.net[window] > int64(w.mostMax[window]) {
-		w.err = fmt.Errorf("%d units of %d admitted in a window", w.net[window], w.mostMax[window])
+	verdicts := w.send(r, hits...)
+	for i := range verdicts {
+		if verdicts[i].Err != nil || verdicts[i].Over {
+			return
+		}
+	}
+	for i := range hits {
+		at := 0
+		if hits[i].Limit == w.exact {
+			at = 1
+		}
+		w.admit(w.decision.windows[at], hits[i].Limit, hits[i].Amount)
+	}
+}
+
+// admit counts a hit that passed.
+func (w *world) admit(in window, l *algorithm.Limit, units uint64) {
+	if in.key == "k" {
+		if l.Kind == algorithm.GCRA {
+			w.mostUnused = max(w.mostUnused, w.unused()+units)
+		}
+		w.admitted = append(w.admitted, admission{w.decision.at, units, in})
+		if !w.hasExactWindows() {
+			return
+		}
+	}
+	w.net[in] += int64(units)
+	w.most[in] = max(w.most[in], int64(l.Max))
+	if w.net[in] > w.most[in] {
+		w.err = fmt.Errorf("%d units of %d admitted in the window %s of %s", w.net[in], w.most[in], in.end, in.key)
 	}
 }
 
@@ -366,15 +592,33 @@ func (w *world) refund(r *replica) {
 	}
 	i := w.rng.IntN(len(w.admitted))
 	a := w.admitted[i]
-	if a.window != w.window(r) {
+	if a.window != w.decide(r).windows[0] {
 		return
 	}
 	w.admitted = slices.Delete(w.admitted, i, i+1)
-	h := leasedHit("k", r.limit, a.units)
-	h.Op = algorithm.Refund
-	b := &backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1)}
+	h := w.hitOf(r, algorithm.Refund)
+	h.Amount = a.units
 	w.net[a.window] -= int64(a.units)
-	w.err = r.store.Take(context.Background(), b)
+	w.send(r, h)
+}
+
+// checkReturned checks that without faults, all units that were not used come back.
+func (w *world) checkReturned() error {
+	if w.faulty || !w.hasExactWindows() || w.limits[0].CountBlocked || w.mode > reloadsAtOnce {
+		return nil
+	}
+	w.nested = 2 // Replies come at once.
+	for _, r := range w.replicas {
+		r.store.Finish(context.Background())
+	}
+	r := w.replicas[0]
+	in := w.decide(r).windows[0]
+	h := leasedHit("k", r.limit, 0)
+	h.Op = algorithm.Look
+	if count := w.apply(h, int64(w.now)).After; int64(count) != w.net[in] {
+		return fmt.Errorf("%d units are charged, and %d were used", count, w.net[in])
+	}
+	return nil
 }
 
 // checkPeriods checks the bounds of limits without named windows: in any one period.
@@ -385,11 +629,11 @@ func (w *world) checkPeriods() error {
 	case algorithm.SlidingWindowCounter:
 		most = max(2*l.Max-1, 1)
 	case algorithm.GCRA:
-		extra := max(0.1, min(1, float64(100*time.Millisecond)/float64(l.Period)))
-		most = l.Burst + 1 + l.Max + uint64(float64(l.Max)*extra) + 1
+		most = l.Burst + 1 + l.Max + w.mostUnused + 1
 	default:
 		return nil
 	}
+	slices.SortStableFunc(w.admitted, func(a, b admission) int { return cmp.Compare(a.at, b.at) })
 	first, sum := 0, uint64(0)
 	for _, a := range w.admitted {
 		sum += a.units

@@ -124,6 +124,7 @@ type reservation struct {
 	hit       int
 	ref       ref
 	windowEnd int64 // the Outcome.WindowEnd of its units
+	end       int64 // the state.end of its units
 }
 
 // maxPooledHits is the most hits for which a pooled scratch keeps memory.
@@ -217,7 +218,8 @@ func (s *Store) takeGroup(b *backend.Batch, t *scratch, i int, now instant, tick
 			}
 			t.asks = append(t.asks, a)
 		} else if isGroup && h.Atomic && h.Op != algorithm.Look {
-			t.reserved = append(t.reserved, reservation{i, a.ref, a.ref.lease().windowEnd})
+			l := a.ref.lease()
+			t.reserved = append(t.reserved, reservation{i, a.ref, l.windowEnd, l.end})
 		}
 	}
 	if len(t.forwarded.Hits) == forwarded { // The whole group was decided here.
@@ -257,8 +259,9 @@ func (s *Store) serve(
 	case algorithm.Look:
 		isServed = h.Amount <= l.usable(now) && l.usable(now) > 0
 	case algorithm.Refund:
-		// While others need units, refunds go to the store. So do those of groups, which may be refused.
-		if mayLease && !l.isContended() && l.end > 0 {
+		// While others need units, refunds go to the store. So do those of groups, which may be refused, and those of a
+		// counter above its limit, because that was lowered, or by forced hits: the units must not be used once more.
+		if mayLease && !l.isContended() && l.end > 0 && uint64(l.taken) <= l.limit.Capacity() {
 			given := l.giveBack(h.Amount, now)
 			isServed = given == h.Amount
 			a.amount -= given
