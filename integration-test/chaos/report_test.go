@@ -53,7 +53,7 @@ func (r *report) cell(f *fault, s storeName) *cell {
 	return r.cells[f.name+" on "+string(s)]
 }
 
-// verdict is what a cell says in short.
+// verdict is what a cell says in short: a figure if the trial held.
 func (r *report) verdict(f *fault, s storeName) string {
 	if why := f.unlike[s]; why != "" {
 		return "does not apply: " + why
@@ -67,11 +67,11 @@ func (r *report) verdict(f *fault, s storeName) string {
 	case c.unmeasured != "":
 		return "not measured: " + c.unmeasured
 	case c.virtual != nil:
-		return fmt.Sprintf("held: %d of %d at most", c.virtual.admitted, c.virtual.most)
+		return fmt.Sprintf("%d of %d at most", c.virtual.admitted, c.virtual.most)
 	case f.effect == unfelt:
-		return fmt.Sprintf("held: %s of calls as ever", percent(c.during.byStore, c.during.all))
+		return fmt.Sprintf("%s of calls as ever", percent(c.during.byStore, c.during.all))
 	}
-	return "held: back after " + seconds(c.again)
+	return "back after " + seconds(c.again)
 }
 
 // rows are the table of the verdicts.

@@ -60,7 +60,7 @@ func algorithmOn(store storeName, algorithm string) string {
 func greedy(store storeName, algorithm string) attack {
 	return attack{
 		letter: "B", name: fmt.Sprintf("1,000 descriptors on %s, %s", store, algorithm),
-		does:  fmt.Sprintf("16 callers, in full also 2 and 3, whose calls have 1,000 descriptors on `%s`", algorithm),
+		does:  "16 callers of such calls, in full also 2 and 3",
 		store: store, rules: fmt.Sprintf(
 			"- {key: greedy, rate_limit: {algorithm: %s, unit: hour, requests_per_unit: 1000}}\n",
 			algorithmOn(store, algorithm)),

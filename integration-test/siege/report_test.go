@@ -43,7 +43,11 @@ func (r *report) add(one *result) {
 	}
 }
 
-const notMeasured = "not measured yet"
+const (
+	notMeasured = "not measured yet"
+	held        = "held"
+	verdictMark = ". Verdict: " // between what is done and a verdict other than held
+)
 
 // verdict is one cell of the document; figuresFile has the notes.
 func (r *report) verdict(a *attack) string {
@@ -56,7 +60,7 @@ func (r *report) verdict(a *attack) string {
 	case len(one.wrong()) > 0:
 		return "**did not hold**: " + strings.Join(one.wrong(), "; ")
 	}
-	return "held"
+	return held
 }
 
 var figureTitles = []string{
@@ -90,11 +94,15 @@ func (r *result) summary() string {
 	return strings.Join(append(parts, fmt.Sprintf("took %.1f s", r.took.Seconds())), "; ")
 }
 
-// Attacks is the table of the template.
+// Attacks is the table of the template. The verdict follows what is done, unless the attack held.
 func (r *report) Attacks() string {
-	rows := [][]string{{"attack", "what is done", "verdict"}}
+	rows := [][]string{{"attack", "what is done"}}
 	for _, a := range attacks() {
-		rows = append(rows, []string{a.name, a.does, r.verdict(a)})
+		does := a.does
+		if verdict := r.verdict(a); verdict != held {
+			does += verdictMark + verdict
+		}
+		rows = append(rows, []string{a.name, does})
 	}
 	return measured.Markdown(rows)
 }

@@ -84,16 +84,16 @@ func TestExamplesNameTheSchema(t *testing.T) {
 	}
 }
 
-// The entry for SchemaStore in docs/rule-keys.md matches rule files, and no other YAML file of the project.
+// The entry for SchemaStore in CONTRIBUTING.md matches rule files, and no other YAML file of the project.
 func TestSchemaStoreEntry(t *testing.T) {
-	_, text, _ := strings.Cut(document(t, "docs/rule-keys.md"), "```json\n{\n  \"name\"")
+	_, text, _ := strings.Cut(document(t, "CONTRIBUTING.md"), "```json\n{\n  \"name\"")
 	text, _, _ = strings.Cut(text, "```")
 	var entry struct {
 		Name, Description, URL string
 		FileMatch              []string
 	}
 	if err := json.Unmarshal([]byte("{\"name\""+text), &entry); err != nil {
-		t.Fatalf("docs/rule-keys.md: %v in\n%s", err, text)
+		t.Fatalf("CONTRIBUTING.md: %v in\n%s", err, text)
 	}
 	if entry.Name == "" || entry.Description == "" || !strings.HasSuffix(entry.URL, "/api/ratelimit.schema.json") {
 		t.Errorf("got %+v", entry)
