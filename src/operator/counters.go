@@ -65,6 +65,8 @@ type Counter struct {
 	// Used is the count, and Remaining what is left of the limit, or of Share.
 	Used      uint64 `json:"used"`
 	Remaining uint64 `json:"remaining"`
+	// Held are those of Used that this replica has taken ahead, and no request has used yet. Only leased limits have some.
+	Held uint64 `json:"held,omitempty"`
 	// ResetAfterSeconds is the time until the count is 0.
 	ResetAfterSeconds float64 `json:"reset_after_seconds"`
 	// Refuses says that the limit would refuse a request for one unit. RetryAfterSeconds is the time until it passes: 0 if

@@ -196,7 +196,7 @@ func newCounter(c *limiter.Charge) Counter {
 	out := Counter{
 		Rule: c.Rule.FullName, Key: string(c.CounterKey), Algorithm: c.Algorithm.Kind.String(), Shadow: c.InShadowMode(),
 		Limit: capacity, PeriodSeconds: c.Algorithm.Period.Seconds(),
-		Share: v.Share, Used: v.Before, Remaining: admitted - min(admitted, v.Before),
+		Share: v.Share, Used: v.Before, Held: v.HeldHere, Remaining: admitted - min(admitted, v.Before),
 		ResetAfterSeconds: v.ResetAfter.Seconds(),
 		Refuses:           v.Over, RetryAfterSeconds: RetrySeconds(v.RetryAfter),
 	}

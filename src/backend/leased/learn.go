@@ -171,10 +171,13 @@ func (s *Store) learnOther(
 		l.countUse(h.Amount, tickOf(asked))
 	case algorithm.Refund:
 		l.used -= uint32(min(uint64(l.used), a.amount))
-	case algorithm.Look:
+	case algorithm.Look: // An operator's, or a divider's: the count is the store's.
 		if v.Over && l.held > 0 && h.Amount <= l.left(asked)+l.usable(asked) {
+			before := v.Before
 			v.Outcome = l.outcome(h.Op, h.Amount, asked)
+			v.Before, v.After = before, before
 		}
+		v.HeldHere = l.usable(asked)
 	}
 }
 

@@ -256,8 +256,6 @@ func (s *Store) serve(
 	switch h.Op {
 	case algorithm.Charge, algorithm.Force:
 		isServed = l.use(h.Amount, now, tickNow)
-	case algorithm.Look:
-		isServed = h.Amount <= l.usable(now) && l.usable(now) > 0
 	case algorithm.Refund:
 		// While others need units, refunds go to the store. So do those of groups, which may be refused, and those of a
 		// counter above its limit, because that was lowered, or by forced hits: the units must not be used once more.

@@ -123,3 +123,31 @@ func testRefusals(t *testing.T, replicas int, most uint64, perSecond int) {
 		t.Errorf("%d of %d admissible passed", p, admissible)
 	}
 }
+
+// A look asks the store, which counts what replicas hold, and says how much of it this replica does.
+func TestLooksAskTheStore(t *testing.T) {
+	c := newCluster(t, 2, 0)
+	defer c.stop()
+	l := &algorithm.Limit{Max: 80, Period: time.Minute, CountBlocked: true}
+	for i, step := range []struct {
+		replica      int
+		op           algorithm.Op
+		amount       uint64
+		before, held uint64
+		over         bool
+	}{
+		{replica: 0, op: algorithm.Charge, amount: 1},                      // takes 20 of 80
+		{replica: 0, op: algorithm.Look, amount: 1, before: 20, held: 19},  //
+		{replica: 1, op: algorithm.Look, amount: 1, before: 20},            // It holds nothing.
+		{replica: 0, op: algorithm.Look, amount: 79, before: 20, held: 19}, // 60 are left, and 19 held.
+		{replica: 0, op: algorithm.Look, amount: 80, before: 20, held: 19, over: true},
+		{replica: 1, op: algorithm.Look, amount: 61, before: 20, over: true},
+	} {
+		h := leasedHit("k", l, step.amount)
+		h.Op = step.op
+		v := take(t, c.replicas[step.replica], h)[0]
+		if step.op == algorithm.Look && (v.Before != step.before || v.HeldHere != step.held || v.Over != step.over) {
+			t.Errorf("step %d: got %+v", i, v.Outcome)
+		}
+	}
+}

@@ -286,7 +286,7 @@ func counterState(c *limiter.Charge) *State {
 	}
 	if c.HasCounterVerdict() {
 		capacity := operator.CountedCapacity(c)
-		s.Share = v.Share
+		s.Share, s.Held = v.Share, v.HeldHere
 		s.Before, s.Remaining = new(v.Before), new(capacity-min(capacity, v.Before))
 		s.ResetAfterUS = limiter.MicrosecondsRoundedUp(v.ResetAfter)
 	}

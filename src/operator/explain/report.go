@@ -125,6 +125,9 @@ type State struct {
 	// Before and Remaining are nil if the store did not answer, so the count is unknown.
 	Before    *uint64 `json:"before,omitempty"`
 	Remaining *uint64 `json:"remaining,omitempty"`
+	// Held are those of Before that this replica has taken ahead, and no request has used yet; 0 unless the limit is
+	// leased.
+	Held uint64 `json:"held,omitempty"`
 	// Share is this replica's share of the limit, which Before and Remaining count against; 0 unless Degraded is local.
 	Share        uint64   `json:"share,omitempty"`
 	Over         bool     `json:"over"`

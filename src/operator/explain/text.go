@@ -92,7 +92,11 @@ func stateText(s *State) string {
 			s.RetryAfterUS, s.Degraded) +
 			", by on_store_failure: " + s.Degraded
 	}
-	text := strconv.FormatUint(*s.Before, 10) + " used, " + strconv.FormatUint(*s.Remaining, 10) + " left"
+	text := strconv.FormatUint(*s.Before, 10) + " used"
+	if s.Held > 0 {
+		text += " (" + strconv.FormatUint(s.Held, 10) + " of them held by this replica)"
+	}
+	text += ", " + strconv.FormatUint(*s.Remaining, 10) + " left"
 	if s.Share > 0 {
 		text += " of this replica's share of " + strconv.FormatUint(s.Share, 10)
 	}

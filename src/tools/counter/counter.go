@@ -309,6 +309,9 @@ func (r *run) print(report *operator.CounterReport) error {
 	for i := range report.Counters {
 		c := &report.Counters[i]
 		used := fmt.Sprint(c.Used)
+		if c.Held > 0 {
+			used += fmt.Sprintf(" (%d held)", c.Held)
+		}
 		if i < len(report.Before) {
 			used = fmt.Sprintf("%d -> %d", report.Before[i].Used, c.Used)
 		}

@@ -122,7 +122,8 @@ function chargeElement(charge) {
 function stateText(state) {
   if (state.before === undefined) return `the store does not answer, so on_store_failure decides: ${state.degraded}`;
   const share = state.share ? ` of this replica's share of ${formatCount(state.share)}` : "";
-  const parts = [`${formatCount(state.before)} used, ${formatCount(state.remaining)} left${share}`];
+  const held = state.held ? ` (${formatCount(state.held)} of them held by this replica)` : "";
+  const parts = [`${formatCount(state.before)} used${held}, ${formatCount(state.remaining)} left${share}`];
   if (state.before > 0) parts.push(`whole again in ${formatSeconds(state.reset_after_us / 1e6)}`);
   if (state.reasons?.includes("interval")) parts.push(`${state.reasons.includes("count") ? "more than is left and " : ""}too soon after the last hit`);
   if (state.cached) parts.push("from the over-limit cache");
