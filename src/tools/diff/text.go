@@ -156,13 +156,6 @@ func settingText(s *rulechange.Setting) string {
 	return text
 }
 
-func orNone(text string) string {
-	if text == "" {
-		return "none"
-	}
-	return output.Printable(text)
-}
-
 func (r *Replay) writeText(b *strings.Builder, most listed) {
 	fmt.Fprintln(b, r.summary())
 	if r.AsRecorded < r.Recorded {
