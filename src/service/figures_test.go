@@ -48,11 +48,12 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 10, on_store_failure: allow}
 `
 
-// heldFigureRule is the rule with holds, and with enforce_percent, of figureRules, which Memcached would refuse, and a
-// leased one, whose replicas read from Memcached now and then.
+// heldFigureRule is the rule with holds, and with enforce_percent, of figureRules. Memcached would refuse it.
 const heldFigureRule = "  - {key: call, rate_limit: {algorithm: concurrency, requests_per_unit: 4, hold: 30s, " +
-	"hold_id: id, enforce_percent: 10}}\n" +
-	"  - {key: lease, rate_limit: {unit: year, requests_per_unit: 10, counting: leased}}\n"
+	"hold_id: id, enforce_percent: 10}}\n"
+
+// leasedFigureRule is the leased rule of figureRules. With it replicas read from the store now and then.
+const leasedFigureRule = "  - {key: lease, rate_limit: {unit: year, requests_per_unit: 10, counting: leased}}\n"
 
 // Every figure keeps its names, help text, type and labels: in /stats, in what a
 // scrape shows and in what statsd receives. Values are compared where the requests
@@ -82,7 +83,7 @@ func TestFigures(t *testing.T) {
 	section("memory, /stats", s.page("debug", "/stats"))
 	section("memory, /metrics", s.page("prometheus", "/metrics"))
 
-	s = askForFigures(t, launch(t, figureRules,
+	s = askForFigures(t, launch(t, figureRules+leasedFigureRule,
 		append(prometheus, "REDIS_URL="+redis.Addr, "REDIS_TIMEOUT=10s", "LOCAL_CACHE_SIZE_IN_BYTES=1000000")...))
 	redis.Stop()
 	for _, key := range []string{"ip", "soft"} {
@@ -94,7 +95,8 @@ func TestFigures(t *testing.T) {
 	section("Redis, /metrics", s.page("prometheus", "/metrics"))
 
 	s = askForFigures(t, launch(t, figureRules,
-		append(prometheus, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+memcache.Addr, "MEMCACHE_TIMEOUT=10s")...))
+		append(prometheus, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+memcache.Addr, "MEMCACHE_TIMEOUT=10s",
+			"REPLICAS=1")...)) // Replicas that count themselves read from Memcached now and then.
 	section("Memcached, /stats", s.page("debug", "/stats"))
 	section("Memcached, /metrics", s.page("prometheus", "/metrics"))
 
