@@ -164,7 +164,7 @@ var classes = []class{
 		},
 	},
 	{
-		name: "older: quota fields", sentence: "Dynamic metadata have no `quotaModeEnabled` and `quotaModeViolations`.",
+		name: "older: quota fields", sentence: "Its dynamic metadata lack `quotaModeEnabled` and `quotaModeViolations`.",
 		explains: func(d *difference) bool { return d.what == "answer dynamic metadata quotaModeEnabled" },
 	},
 }
