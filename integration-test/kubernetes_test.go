@@ -485,7 +485,7 @@ func TestKubernetesServiceStarts(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{Args: r.Args})
 	// what is not tested here
 	env := []string{
-		"REDIS_TIMEOUT=5s", "PROMETHEUS_ADDR=127.0.0.1:0", "HEALTH_HOST=127.0.0.1", "HEALTH_PORT=0",
+		"REDIS_TIMEOUT=1s", "PROMETHEUS_ADDR=127.0.0.1:0", "HEALTH_HOST=127.0.0.1", "HEALTH_PORT=0",
 		"LOG_FORMAT=text", "SHUTDOWN_DRAIN=0s",
 	}
 	for _, v := range c.Env {
