@@ -107,7 +107,7 @@ func TestWrongProtocol(t *testing.T) {
 					tt.act(s.grpc)
 				}
 				s.untilLogged(t, tt.want)
-				if n := strings.Count(s.log(t), "cannot answer"); n != 1 {
+				if n := strings.Count(s.log(t), "could not answer"); n != 1 {
 					t.Errorf("it is said %d times", n)
 				}
 			})
@@ -134,9 +134,9 @@ func TestQuotaStreamWithoutBuckets(t *testing.T) {
 		}
 		cancel()
 	}
-	u.untilLogged(t, "quota streams were refused since this was last said; the last one: the rules of the domain "+
+	u.untilLogged(t, "quota stream refused since this was last said; the last one: the rules of the domain "+
 		"\\\"d\\\" have no `quota_buckets: true`. Write")
-	if n := strings.Count(u.log(t), "quota streams were refused"); n != 1 {
+	if n := strings.Count(u.log(t), "quota stream refused"); n != 1 {
 		t.Errorf("it is said %d times", n)
 	}
 }
