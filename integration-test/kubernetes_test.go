@@ -570,7 +570,7 @@ func TestIstioSample(t *testing.T) {
 		"LOG_LEVEL=debug", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+server.Addr, "USE_STATSD=false",
 		"RUNTIME_ROOT="+root+"/data", "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
 		"RUNTIME_IGNOREDOTFILES=true",
-		"HOST=::", "GRPC_HOST=::", "REDIS_TIMEOUT=5s",
+		"HOST=::", "GRPC_HOST=::", "REDIS_TIMEOUT=1s",
 		"REDIS_PORT=tcp://10.96.0.7:6379", "REDIS_SERVICE_HOST=10.96.0.7", "RATELIMIT_PORT=tcp://10.96.0.8:8080",
 	)
 	if status, text := s.healthcheck(t); status != http.StatusOK {

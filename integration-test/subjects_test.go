@@ -242,12 +242,18 @@ func TestSeveralReplicas(t *testing.T) {
 	if out, _, _ := program(t, "top", "--address", twice); !strings.Contains(out, ": this is the replica at "+a.debug) {
 		t.Errorf("one replica by two names:\n%s", out)
 	}
-	for _, args := range [][]string{
-		{"counter", "get", "d", "ip=1"}, {"explain", "--domain", "d", "--descriptors", "ip=1"}, {"record"},
+	for _, step := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"counter", "get", "d", "ip=1"}, 2, "each replica has its counters in memory: name one replica"},
+		{[]string{"explain", "--domain", "d", "--descriptors", "ip=1"}, 0, a.debug + " answers, the first of 3 replicas"},
+		{[]string{"record"}, 2, "name one replica for this command"},
 	} {
-		if _, errOut, code := program(t, append(args, "--address", all)...); code != 2 ||
-			!strings.Contains(errOut, "name one replica for this command") {
-			t.Errorf("%s: exit %d, %s", args, code, errOut)
+		if _, errOut, code := program(t, append(step.args, "--address", all)...); code != step.code ||
+			!strings.Contains(errOut, step.want) {
+			t.Errorf("%s: exit %d, %s", step.args, code, errOut)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func TestEnvoyGateway(t *testing.T) {
 		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT="+c.Client.Cert,
 		"CONFIG_GRPC_XDS_CLIENT_TLS_KEY="+c.Client.Key,
 		"CONFIG_GRPC_XDS_SERVER_TLS_CACERT="+c.CA, "FORCE_START_WITHOUT_INITIAL_CONFIG=true",
-		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+store.Addr, "REDIS_TLS=false", "REDIS_TIMEOUT=5s", // for busy machines
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+store.Addr, "REDIS_TLS=false", "REDIS_TIMEOUT=1s", // for busy machines
 		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_MAPPER_YAML=/etc/statsd-exporter/conf.yaml",
 		"TRACING_ENABLED=false", "TRACING_SERVICE_NAME=eg", "TRACING_SERVICE_NAMESPACE=envoy-gateway-system",
 		"TRACING_SERVICE_INSTANCE_ID=pod-1",
