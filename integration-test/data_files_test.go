@@ -42,7 +42,7 @@ var dataSteps = []dataStep{
 	{
 		map[string]string{"tenants.csv": "acme,600\nx,7\n"},
 		map[string]int{"acme": 600, "x": 7, "mallory": 0, "free": -1},
-		"tenants.csv: 1 added, 1 removed, 1 raised",
+		`tenants.csv: 1 added (\"x\" 7), 1 removed (\"free\" unlimited), 1 raised (\"acme\" 500 -> 600)`,
 	},
 	{
 		map[string]string{"tenants.csv": "acme,700\nx,many\n"},

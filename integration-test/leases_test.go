@@ -84,7 +84,7 @@ type leaseFleet struct {
 func startLeases(t *testing.T, list []leaseRule, env ...string) *leaseFleet {
 	t.Helper()
 	f := &leaseFleet{rules: list}
-	env = append(env, "REDIS_TIMEOUT=5s", "MEMCACHE_TIMEOUT=5s", "DISABLE_STATS=true")
+	env = append(env, "REDIS_TIMEOUT=5s", "REDIS_PERSECOND_TIMEOUT=5s", "MEMCACHE_TIMEOUT=5s", "DISABLE_STATS=true")
 	leased, exact := newRuleDir(t), newRuleDir(t)
 	leased.put(t, "d.yaml", leaseRuleFile("leased", list))
 	exact.put(t, "d.yaml", leaseRuleFile("exact", list))
