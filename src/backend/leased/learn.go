@@ -96,17 +96,13 @@ func (s *Store) learn(b *backend.Batch, t *scratch, a ask, asked instant, mayRet
 		return 0
 	}
 	surplus := settle(h, v, a.amount)
-	if surplus > 0 {
-		s.returns.add(h.Key, h.TagLength, h.SharesKey, h.Limit, v.WindowEnd, surplus)
-	}
+	s.returns.addOf(h, v.WindowEnd, surplus)
 	extra := uint64(0)
 	if !v.Over && v.Charged {
 		extra = a.amount - surplus - h.Amount
 	}
 	if l.isNone() {
-		if extra > 0 {
-			s.returns.add(h.Key, h.TagLength, h.SharesKey, h.Limit, v.WindowEnd, extra)
-		}
+		s.returns.addOf(h, v.WindowEnd, extra)
 		return 0
 	}
 	s.credit(sh, l, h, &v.Outcome, asked, extra)
@@ -149,9 +145,7 @@ func (s *Store) credit(sh *shard, l lease, h *backend.Hit, v *algorithm.Outcome,
 	held := uint64(l.held)
 	back := l.learn(v, asked, granted)
 	sh.held += uint64(l.held) - held
-	if back > 0 {
-		s.returns.add(h.Key, h.TagLength, h.SharesKey, h.Limit, v.WindowEnd, back)
-	}
+	s.returns.addOf(h, v.WindowEnd, back)
 	if granted > 0 {
 		s.figures.leases.Add(1)
 		s.figures.unitsTaken.Add(granted)

@@ -27,10 +27,13 @@ type returnQueue struct {
 	lost uint64        // the units for which there was no room; guarded by mu
 }
 
-// add adds units of a counter that the store counted in the window up to windowEnd. It copies key.
+// add adds units, if there are any, of a counter that the store counted in the window up to windowEnd. It copies key.
 func (q *returnQueue) add(
 	key []byte, tagLen int, sharesKey bool, l *algorithm.Limit, windowEnd int64, units uint64,
 ) {
+	if units == 0 {
+		return
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.hits) == maxReturns || q.keys+len(key) > maxReturnBytes {
@@ -52,6 +55,11 @@ func (q *returnQueue) takeAll() []backend.Hit {
 	hits := q.hits
 	q.hits, q.keys = nil, 0
 	return hits
+}
+
+// addOf adds units of the counter of h.
+func (q *returnQueue) addOf(h *backend.Hit, windowEnd int64, units uint64) {
+	q.add(h.Key, h.TagLength, h.SharesKey, h.Limit, windowEnd, units)
 }
 
 // returnUnits queues units of l to be given back. The caller holds mu of sh, and removes them from l.

@@ -36,8 +36,7 @@ func (s *Store) Pause() time.Duration {
 // HoldsUnits reports whether this replica has leases, so that it must read what others tell.
 func (s *Store) HoldsUnits() bool { return s.figures.counters.Load() > 0 }
 
-// Run takes units before they are needed, and gives back those that others need, until ctx ends. Then it gives back
-// all.
+// Run takes units before they are needed, and gives back those that others need, until ctx ends. Finish gives back all.
 func (s *Store) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for range refillers {
@@ -91,9 +90,7 @@ func (s *Store) takeBack(sh *shard, l lease, now instant) {
 	if l.limit.RefillsSteadily() {
 		units = uint64(l.held)
 	}
-	if units > 0 {
-		s.returnUnits(sh, l, units)
-	}
+	s.returnUnits(sh, l, units)
 	sh.held -= uint64(l.held)
 	l.held = 0
 }
@@ -105,9 +102,7 @@ func (s *Store) sweep(sh *shard) {
 	now := s.now()
 	sh.forEach(func(l lease, slot uint32) {
 		if held := uint64(l.held); held > 0 {
-			if back := l.expire(now); back > 0 {
-				s.returnUnits(sh, l, back)
-			}
+			s.returnUnits(sh, l, l.expire(now))
 			sh.held += uint64(l.held) - held
 		}
 		if l.held == 0 && !l.isAsking() && now.forLimit(l.limit) >= l.end && l.idle(tickOf(now)) > idleTicks {
@@ -278,13 +273,9 @@ func (s *Store) learnRefill(r ref, h *backend.Hit, v *backend.Verdict, asked ins
 	if v.Charged {
 		granted = h.Amount - surplus
 	}
-	if surplus > 0 {
-		s.returns.add(h.Key, h.TagLength, h.SharesKey, h.Limit, v.WindowEnd, surplus)
-	}
+	s.returns.addOf(h, v.WindowEnd, surplus)
 	if l.isNone() || !sameLimit(l.limit, h.Limit) {
-		if granted > 0 {
-			s.returns.add(h.Key, h.TagLength, h.SharesKey, h.Limit, v.WindowEnd, granted)
-		}
+		s.returns.addOf(h, v.WindowEnd, granted)
 		return
 	}
 	s.credit(sh, l, h, &v.Outcome, asked, granted)
