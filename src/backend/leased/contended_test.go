@@ -290,7 +290,7 @@ func TestReturns(t *testing.T) {
 	}), 1, &at)
 	key := []byte("k")
 	for range maxReturns + 3 {
-		s.returns.add(key, 1, false, minutely, 60, 2)
+		s.returns.add(backend.Hit{Key: key, TagLength: 1, Limit: minutely, Amount: 2, Window: 60}, 0)
 		key[0]++ // It is copied.
 	}
 	s.flushReturns(t.Context())
@@ -301,11 +301,33 @@ func TestReturns(t *testing.T) {
 	}
 	fails = true
 	for range maxReturnBytes/1000 + 1 {
-		s.returns.add(make([]byte, 1000), 1, false, minutely, 60, 1)
+		s.returns.add(backend.Hit{Key: make([]byte, 1000), TagLength: 1, Limit: minutely, Amount: 1, Window: 60}, 0)
 	}
 	s.flushReturns(t.Context())
 	s.flushReturns(t.Context())
 	if got := s.Stats(); units != 2*maxReturns+maxReturnBytes/1000 || got.UnitsLost != 7+maxReturnBytes/1000 {
 		t.Errorf("%d units, %+v", units, got)
+	}
+}
+
+// Units of a bucket that come back late bring less: what others got meanwhile. So no more than the burst and 1, and 1.2
+// times the limit, pass in a period.
+func TestLateReturnsOfGCRA(t *testing.T) {
+	limit := &algorithm.Limit{Kind: algorithm.GCRA, Max: 100, Burst: 99, Period: 10 * time.Second}
+	for _, c := range []struct {
+		idle time.Duration // of the units, before they go back
+		back uint64
+	}{{500 * time.Millisecond, 49}, {time.Second, 49}, {2 * time.Second, 39}, {5 * time.Second, 9}, {time.Minute, 0}} {
+		at := epochOfTests
+		shared := newShared(&at)
+		s := newTestStore(shared, 1, &at)
+		mustTake(t, s, hit("k", limit, algorithm.Charge, 1)) // It takes 50.
+		at += int64(c.idle)
+		mustTake(t, shared, hit("k", limit, algorithm.Force, 1000)) // Nothing comes back unless it is given back.
+		before := countIn(t, shared, "k", limit)
+		s.Finish(t.Context())
+		if back := before - countIn(t, shared, "k", limit); back != c.back || s.Stats().UnitsReturned != c.back {
+			t.Errorf("after %v, %d units come back, want %d; %+v", c.idle, back, c.back, s.Stats())
+		}
 	}
 }

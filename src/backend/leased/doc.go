@@ -35,9 +35,9 @@
 // # What exceeds a limit
 //
 // Nothing in a window of fixed_window and first_hit_window. A sliding_window_counter keeps its bound of 2 x Max - 1:
-// units count from when they are taken, which is stricter. In a period at most Burst + 1 + Max units of a gcra
-// pass, and those that replicas hold when it starts: at most Burst + 1 + Max / 10, because they can be used later than
-// the bucket gave them.
+// units count from when they are taken, which is stricter. Of a gcra, at most Burst + 1 + 1.2 x Max units pass in a
+// period of a second or more: units are used at most a tenth of the period after the bucket gave them, and those that
+// are given back later than that are fewer, see returnQueue.takeAll.
 //
 // Changes of operators count from the store's counter on: units that a replica holds then were taken before.
 //

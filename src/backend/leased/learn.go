@@ -53,7 +53,7 @@ func (s *Store) giveReservedBack(b *backend.Batch, r reservation, now instant) {
 			given = l.giveBack(h.Amount, now)
 		}
 		if sh.held += given; given < h.Amount { // The limit changed, or the units that are held now end later.
-			s.returnUnits(sh, l, h.Amount-given)
+			s.returns.add(refundOf(h, l.windowEnd, h.Amount-given), r.end)
 		}
 		v.Outcome = l.outcome(algorithm.Look, 0, now)
 		return
@@ -84,54 +84,44 @@ func (s *Store) learn(b *backend.Batch, t *scratch, a ask, asked instant, mayRet
 		s.learnOther(sh, l, h, v, a, asked)
 		return 0
 	}
-	if v.Over && a.amount > h.Amount && !v.Charged {
-		t.retried = append(t.retried, a.hit) // The units of the hit alone may pass.
-		if !l.isNone() {
-			s.credit(sh, l, h, &v.Outcome, asked, 0)
-		}
-		return 0
-	}
-	if a.asLook && !v.Over {
+	mayPassAlone := a.isOfMore(h) && (l.isNone() || v.After+h.Amount <= h.Limit.Capacity())
+	if v.Over && mayPassAlone || a.asLook && !v.Over {
 		t.retried = append(t.retried, a.hit)
+		s.keep(a.ref, l, h, &v.Outcome, asked, 0)
 		return 0
 	}
-	surplus := settle(h, v, a.amount)
-	s.returns.addOf(h, v.WindowEnd, surplus)
+	surplus := settle(h.Limit, v, h.Amount, a.amount)
+	s.returns.addOf(h, v.WindowEnd, surplus, asked)
 	extra := uint64(0)
 	if !v.Over && v.Charged {
 		extra = a.amount - surplus - h.Amount
 	}
-	if l.isNone() {
-		s.returns.addOf(h, v.WindowEnd, extra)
+	s.keep(a.ref, l, h, &v.Outcome, asked, extra)
+	switch {
+	case l.isNone():
 		return 0
+	case v.Over:
+		return s.refuse(h, v, t, a, l, asked, mayRetry)
+	case v.Charged && v.WindowEnd == l.windowEnd:
+		l.countUse(h.Amount, tickOf(asked))
+		v.Outcome = l.outcome(h.Op, h.Amount, asked)
 	}
-	s.credit(sh, l, h, &v.Outcome, asked, extra)
-	if !v.Over {
-		if v.Charged && v.WindowEnd == l.windowEnd {
-			l.countUse(h.Amount, tickOf(asked))
-			v.Outcome = l.outcome(h.Op, h.Amount, asked)
-		}
-		if l.isLow(s.replicas(), asked) {
-			s.contend(a.ref, l, asked)
-		}
-		if h.Atomic && !l.isAsking() && l.isUp(asked) && l.wanted(0, s.replicas(), asked) > 1 {
-			s.askForMore(a.ref, l) // A hit of a group asks for its own units only.
-		}
-		return 0
+	if h.Atomic && !l.isAsking() && l.isUp(asked) && l.wanted(0, s.replicas(), asked) > 1 {
+		s.askForMore(a.ref, l) // A hit of a group asks for its own units only.
 	}
-	return s.refuse(h, v, t, a, l, asked, mayRetry)
+	return 0
 }
 
-// settle makes v, the verdict on a charge of asked units, that of h alone, and returns the units that h cannot use.
-// asked is at least h.Amount. A limit that counts refused hits was charged with all of asked, though less passes; a
-// refused hit is given back, too, so that units that other replicas give back can be used.
-func settle(h *backend.Hit, v *backend.Verdict, asked uint64) (surplus uint64) {
+// settle makes v, the verdict on a charge of asked units, that on the needed ones, and returns the units that cannot be
+// used. A limit that counts refused hits was charged with all of asked, though less passes; if even the needed ones do
+// not pass, all are given back, so that units that other replicas give back can be used.
+func settle(l *algorithm.Limit, v *backend.Verdict, needed, asked uint64) (surplus uint64) {
 	if !v.Over || !v.Charged {
 		return 0
 	}
-	granted := min(asked, h.Limit.Max-min(h.Limit.Max, v.Before))
-	if granted < h.Amount {
-		if v.After, v.Charged = v.Before, false; h.Limit.CanPass(h.Amount) {
+	granted := min(asked, l.Max-min(l.Max, v.Before))
+	if granted < needed {
+		if v.After, v.Charged = v.Before, false; l.CanPass(needed) {
 			v.RetryAfter = v.ResetAfter
 		}
 		return asked
@@ -140,12 +130,25 @@ func settle(h *backend.Hit, v *backend.Verdict, asked uint64) (surplus uint64) {
 	return asked - granted
 }
 
+// keep adds granted units to l, and tells others if little is left. Without l, the units go back. The caller holds mu
+// of the shard of r, which names l.
+func (s *Store) keep(r ref, l lease, h *backend.Hit, v *algorithm.Outcome, asked instant, granted uint64) {
+	if l.isNone() {
+		s.returns.addOf(h, v.WindowEnd, granted, asked)
+		return
+	}
+	s.credit(r.shard, l, h, v, asked, granted)
+	if l.isLow(s.replicas(), asked) {
+		s.contend(r, l, asked)
+	}
+}
+
 // credit adds granted units, and what the outcome v says of the counter, to l. Units that cannot be used go back.
 func (s *Store) credit(sh *shard, l lease, h *backend.Hit, v *algorithm.Outcome, asked instant, granted uint64) {
-	held := uint64(l.held)
+	held, end := uint64(l.held), l.end
 	back := l.learn(v, asked, granted)
 	sh.held += uint64(l.held) - held
-	s.returns.addOf(h, v.WindowEnd, back)
+	s.returns.add(refundOf(h, v.WindowEnd, back), end)
 	if granted > 0 {
 		s.figures.leases.Add(1)
 		s.figures.unitsTaken.Add(granted)
@@ -180,7 +183,6 @@ func (s *Store) learnOther(
 func (s *Store) refuse(
 	h *backend.Hit, v *backend.Verdict, t *scratch, a ask, l lease, asked instant, mayRetry bool,
 ) (until int64) {
-	s.figures.refused.Add(1)
 	if replicas := s.replicas(); replicas > 1 && l.canBeHeld(replicas) {
 		s.contend(a.ref, l, asked)
 		if wait := s.resolveTime() - l.contendedFor(asked); wait > 0 {
@@ -191,13 +193,15 @@ func (s *Store) refuse(
 		}
 	}
 	ownHelps := l.held > 0 && h.Amount <= l.left(asked)+l.usable(asked)
-	if mayRetry && (until > 0 || ownHelps) {
-		t.retried = append(t.retried, a.hit)
-		if ownHelps {
-			a.ref.shard.held -= uint64(l.held)
-			s.returnUnits(a.ref.shard, l, uint64(l.held))
-			l.held = 0
-		}
+	if !mayRetry || until == 0 && !ownHelps && !a.isOfMore(h) {
+		s.figures.refused.Add(1)
+		return 0
+	}
+	t.retried = append(t.retried, a.hit)
+	if ownHelps {
+		a.ref.shard.held -= uint64(l.held)
+		s.returnUnits(a.ref.shard, l, uint64(l.held))
+		l.held = 0
 	}
 	return until
 }
@@ -221,18 +225,21 @@ func (s *Store) stopAsking(t *scratch) {
 func (s *Store) retry(ctx context.Context, b *backend.Batch, t *scratch, until int64) error {
 	if wait := time.Duration(until - s.now().mono); until > 0 && wait > 0 {
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait+tick/2 || !s.sleep(ctx, wait) {
-			return nil
+			s.dropRefused(b, t)
+		} else {
+			s.figures.waited.Add(uint64(len(t.retried)))
 		}
-		s.figures.waited.Add(uint64(len(t.retried)))
+	}
+	if len(t.retried) == 0 {
+		return nil
 	}
 	s.flushReturns(ctx)
-	s.addGroups(b, t)
+	t.addGroups(b)
 	asks := t.asks
 	t.asks = t.asks[:0]
 	for _, i := range t.retried {
-		k := slices.IndexFunc(asks, func(a ask) bool { return a.hit == i })
 		t.forwarded.Add(b, i, false)
-		if k >= 0 {
+		if k := askOf(asks, i); k >= 0 {
 			t.asks = append(t.asks, ask{hit: i, amount: b.Hits[i].Amount, ref: asks[k].ref})
 		}
 	}
@@ -244,26 +251,58 @@ func (s *Store) retry(ctx context.Context, b *backend.Batch, t *scratch, until i
 	return nil
 }
 
+// askOf returns the index of the ask of hit i, or -1.
+func askOf(asks []ask, i int) int {
+	return slices.IndexFunc(asks, func(a ask) bool { return a.hit == i })
+}
+
+// dropRefused removes the hits from t.retried that only units of other replicas could let pass. Their verdicts hold.
+func (s *Store) dropRefused(b *backend.Batch, t *scratch) {
+	retried := len(t.retried)
+	t.retried = slices.DeleteFunc(t.retried, func(i int) bool {
+		return b.Verdicts[i].Over && !t.asks[askOf(t.asks, i)].isOfMore(&b.Hits[i])
+	})
+	s.figures.refused.Add(uint64(retried - len(t.retried)))
+}
+
+// fate is what becomes of a group when some of its hits are sent again.
+type fate int
+
+const (
+	passed  fate = iota
+	mayPass      // only hits that are sent again refuse it
+	refused
+)
+
+// fateOf returns the fate of the hits [start:end), which are a group.
+func fateOf(b *backend.Batch, start, end int, isRetried func(i int) bool) (f fate) {
+	for i := start; i < end; i++ {
+		if v := &b.Verdicts[i]; b.Hits[i].NoVeto || !v.Over && v.Err == nil {
+			continue
+		}
+		if f = mayPass; !isRetried(i) {
+			return refused
+		}
+	}
+	return f
+}
+
 // addGroups adds to t.retried the other atomic hits of those groups of retried hits that were refused: they were not
 // charged. A group that a hit refuses which is not retried stays refused. In a group that passed, hits without a veto
 // are retried alone.
-func (s *Store) addGroups(b *backend.Batch, t *scratch) {
-	retried := slices.Clone(t.retried)
-	slices.Sort(retried)
+func (t *scratch) addGroups(b *backend.Batch) {
+	retried := slices.Sorted(slices.Values(t.retried))
+	isRetried := func(i int) bool {
+		_, found := slices.BinarySearch(retried, i)
+		return found
+	}
 	t.retried = t.retried[:0]
 	for i := 0; i < len(b.Hits); {
-		start, end, any, refused, final := i, b.GroupEnd(i), false, false, false
+		end := b.GroupEnd(i)
+		group := fateOf(b, i, end, isRetried)
 		for ; i < end; i++ {
-			_, found := slices.BinarySearch(retried, i)
-			any = any || found
-			if v := &b.Verdicts[i]; !b.Hits[i].NoVeto && (v.Over || v.Err != nil) {
-				refused, final = true, final || !found
-			}
-		}
-		for j := start; any && j < end; j++ {
-			_, found := slices.BinarySearch(retried, j)
-			if found && !(b.Hits[j].Atomic && final) || b.Hits[j].Atomic && refused && !final {
-				t.retried = append(t.retried, j)
+			if isAtomic := b.Hits[i].Atomic; isAtomic && group == mayPass || isRetried(i) && !(isAtomic && group == refused) {
+				t.retried = append(t.retried, i)
 			}
 		}
 	}

@@ -93,8 +93,7 @@ func TestSettle(t *testing.T) {
 	} {
 		var v backend.Verdict
 		_, v.Outcome = algorithm.TakeFixed(counts, c.before, 1, algorithm.Charge, c.asked)
-		h := &backend.Hit{Limit: counts, Amount: c.amount}
-		surplus := settle(h, &v, c.asked)
+		surplus := settle(counts, &v, c.amount, c.asked)
 		if surplus != c.surplus || v.Over != c.isOver || v.After != c.after || v.Charged == c.isOver {
 			t.Errorf("%+v: %d are too many, %+v", c, surplus, v)
 		}
@@ -106,7 +105,7 @@ func TestSettle(t *testing.T) {
 		}
 	}
 	for _, v := range []backend.Verdict{{}, {Outcome: algorithm.Outcome{Charged: true, After: 7}}} {
-		if got := v; settle(&backend.Hit{Limit: counts, Amount: 1}, &got, 5) != 0 || got != v {
+		if got := v; settle(counts, &got, 1, 5) != 0 || got != v {
 			t.Errorf("a hit that passed is changed to %+v", got)
 		}
 	}
@@ -143,7 +142,6 @@ func TestAddGroups(t *testing.T) {
 			[]int{1},
 		},
 	} {
-		var s Store
 		var tr scratch
 		b := &backend.Batch{}
 		for i, m := range c.members {
@@ -156,7 +154,7 @@ func TestAddGroups(t *testing.T) {
 				tr.retried = append([]int{i}, tr.retried...)
 			}
 		}
-		s.addGroups(b, &tr)
+		tr.addGroups(b)
 		if len(tr.retried) != len(c.want) || len(c.want) > 0 && !reflect.DeepEqual(tr.retried, c.want) {
 			t.Errorf("%s: %v are sent again, want %v", c.name, tr.retried, c.want)
 		}
@@ -354,6 +352,95 @@ func TestLookBeforeCharge(t *testing.T) {
 	}
 }
 
+// The first hit of a replica asks for a lease. If not even its own unit is left, it waits for other replicas, or is
+// told how long one unit takes.
+func TestFirstHitWaits(t *testing.T) {
+	counts := &algorithm.Limit{Max: 100, Period: time.Minute, CountBlocked: true}
+	bucket := &algorithm.Limit{Kind: algorithm.GCRA, Max: 60, Burst: 99, Period: time.Minute}
+	for _, c := range []struct {
+		name         string
+		limit        *algorithm.Limit
+		onContention backend.Contention
+		left, back   uint64 // in the store, and given back while the hit waits
+		sleeps       int
+		isOver       bool
+		sent         int // batches
+		retry        time.Duration
+	}{
+		{"others give back", minutely, backend.Wait, 0, 1, 1, false, 2, 0},
+		{"others give back, of a limit that counts refused hits", counts, backend.Wait, 0, 1, 1, false, 3, 0},
+		{"nobody gives back", minutely, backend.Wait, 0, 0, 1, true, 2, time.Minute},
+		{"refused at once", minutely, backend.Refuse, 0, 1, 0, true, 2, time.Minute},
+		{"one is left", minutely, backend.Wait, 1, 0, 0, false, 2, 0},
+		{"nothing is in the bucket", bucket, backend.Refuse, 0, 0, 0, true, 2, time.Second},
+	} {
+		at, sleeps, sent := epochOfTests, 0, 0
+		shared := newShared(&at)
+		s := newTestStore(storeFunc(func(b *backend.Batch) {
+			sent++
+			_ = shared.Take(t.Context(), b)
+		}), 2, &at)
+		s.SetSleep(func(context.Context, time.Duration) bool {
+			sleeps++
+			mustTake(t, shared, hit("k", c.limit, algorithm.Refund, c.back))
+			return true
+		})
+		mustTake(t, shared, hit("k", c.limit, algorithm.Charge, 100-c.left))
+		h := hit("k", c.limit, algorithm.Charge, 1)
+		h.OnContention = c.onContention
+		v := mustTake(t, s, h)[0]
+		if v.Over != c.isOver || sleeps != c.sleeps || sent != c.sent || v.RetryAfter != c.retry {
+			t.Errorf("%s: %d waits, %d batches, %+v", c.name, sleeps, sent, v)
+		}
+		if want := uint64(min(sleeps, 1)); s.Stats().Waited != want || s.Stats().Refused > 1 {
+			t.Errorf("%s: %+v", c.name, s.Stats())
+		}
+	}
+}
+
+// A hit that only looked is charged, even if its batch has no time to wait for another hit.
+func TestNoTimeToWait(t *testing.T) {
+	at := epochOfTests
+	shared := newShared(&at)
+	counts := &algorithm.Limit{Max: 100, Period: time.Minute, CountBlocked: true}
+	s := newTestStore(shared, 2, &at)
+	mustTake(t, shared, hit("k", counts, algorithm.Charge, 100), hit("full", minutely, algorithm.Charge, 100))
+	refused := hit("k", counts, algorithm.Charge, 1)
+	refused.OnContention = backend.Refuse
+	mustTake(t, s, refused) // The next hit looks first.
+	s.Tick(t.Context())
+	mustTake(t, shared, hit("k", counts, algorithm.Refund, 1))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	b := &backend.Batch{
+		Hits:     []backend.Hit{hit("k", counts, algorithm.Charge, 1), hit("full", minutely, algorithm.Charge, 1)},
+		Verdicts: make([]backend.Verdict, 2),
+	}
+	b.Hits[1].GroupID = 1
+	if err := s.Take(ctx, b); err != nil || b.Verdicts[0].Over || !b.Verdicts[1].Over {
+		t.Errorf("%+v, %v", b.Verdicts, err)
+	}
+	if n := countIn(t, shared, "k", counts); n != 100 {
+		t.Errorf("the store has %d of 100, and the hit passed", n)
+	}
+}
+
+// A refill of a limit that counts refused hits gets what is left.
+func TestRefillOfWhatIsLeft(t *testing.T) {
+	at, limit := epochOfTests, &algorithm.Limit{Max: 100, Period: time.Minute, CountBlocked: true}
+	shared := newShared(&at)
+	s := newTestStore(shared, 2, &at)
+	mustTake(t, s, hit("k", limit, algorithm.Charge, 1))
+	mustTake(t, s, hit("k", limit, algorithm.Charge, 15)) // It asks for 18 more.
+	mustTake(t, shared, hit("k", limit, algorithm.Force, 70))
+	s.Refill(t.Context())
+	s.Tick(t.Context())
+	l, count := leaseOf(s, "k", limit), countIn(t, shared, "k", limit)
+	if uint64(l.used)+uint64(l.held) != 30 || count != 100 {
+		t.Errorf("%d are used and %d held, of 30; the store has %d", l.used, l.held, count)
+	}
+}
+
 // A refill that a limit which counts refused hits has no room for goes back.
 func TestRefillThatIsRefused(t *testing.T) {
 	at, limit := epochOfTests, &algorithm.Limit{Max: 100, Period: time.Minute, CountBlocked: true}
@@ -362,12 +449,12 @@ func TestRefillThatIsRefused(t *testing.T) {
 	mustTake(t, s, hit("k", limit, algorithm.Charge, 1))
 	l := leaseOf(s, "k", limit)
 	mustTake(t, s, hit("k", limit, algorithm.Charge, 15))
-	mustTake(t, shared, hit("k", limit, algorithm.Force, 70))
+	mustTake(t, shared, hit("k", limit, algorithm.Force, 80))
 	held := l.held
 	if s.Refill(t.Context()); l.held != held || l.isAsking() {
 		t.Errorf("%d are held, want %d", l.held, held)
 	}
-	if s.Tick(t.Context()); l.held+l.used+70 != uint32(countIn(t, shared, "k", limit)) {
+	if s.Tick(t.Context()); l.held+l.used+80 != uint32(countIn(t, shared, "k", limit)) {
 		t.Errorf("%d are held and %d used, of %d", l.held, l.used, countIn(t, shared, "k", limit))
 	}
 }

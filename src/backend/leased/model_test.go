@@ -630,6 +630,10 @@ func (w *world) checkPeriods() error {
 		most = max(2*l.Max-1, 1)
 	case algorithm.GCRA:
 		most = l.Burst + 1 + l.Max + w.mostUnused + 1
+		if !w.faulty {
+			term := l.LeaseTerm(new(algorithm.Outcome))
+			most = min(most, l.Burst+1+l.Max+uint64(2*term)*l.Max/uint64(l.Period)+2)
+		}
 	default:
 		return nil
 	}

@@ -2,6 +2,7 @@ package leased
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,55 +24,66 @@ const (
 type returnQueue struct {
 	mu   sync.Mutex
 	hits []backend.Hit // refunds. Guarded by mu
+	ends []int64       // of hits: until when the units could be used, by instant.forLimit; guarded by mu
 	keys int           // the bytes of their keys; guarded by mu
 	lost uint64        // the units for which there was no room; guarded by mu
 }
 
-// add adds units, if there are any, of a counter that the store counted in the window up to windowEnd. It copies key.
-func (q *returnQueue) add(
-	key []byte, tagLen int, sharesKey bool, l *algorithm.Limit, windowEnd int64, units uint64,
-) {
-	if units == 0 {
+// add adds h, a refund of units that could be used until end, unless its amount is 0. It copies what h refers to.
+func (q *returnQueue) add(h backend.Hit, end int64) {
+	if h.Amount == 0 {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.hits) == maxReturns || q.keys+len(key) > maxReturnBytes {
-		q.lost += units
+	if len(q.hits) == maxReturns || q.keys+len(h.Key) > maxReturnBytes {
+		q.lost += h.Amount
 		return
 	}
-	q.keys += len(key)
-	limit := *l
-	q.hits = append(q.hits, backend.Hit{
-		Key: append([]byte(nil), key...), TagLength: tagLen, SharesKey: sharesKey, Limit: &limit, Amount: units,
-		Op: algorithm.Refund, Window: windowEnd,
-	})
+	limit := *h.Limit
+	h.Op, h.Key, h.Limit = algorithm.Refund, append([]byte(nil), h.Key...), &limit
+	q.keys += len(h.Key)
+	q.hits, q.ends = append(q.hits, h), append(q.ends, end)
 }
 
-// takeAll removes all.
-func (q *returnQueue) takeAll() []backend.Hit {
+// takeAll removes all. What a bucket got since its units could be used last is not given back: others had it.
+func (q *returnQueue) takeAll(now instant) []backend.Hit {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	hits := q.hits
-	q.hits, q.keys = nil, 0
-	return hits
+	for i := range hits {
+		h := &hits[i]
+		h.Amount = h.Limit.CountAfter(h.Amount, time.Duration(now.forLimit(h.Limit)-q.ends[i]))
+	}
+	q.hits, q.ends, q.keys = nil, nil, 0
+	return slices.DeleteFunc(hits, func(h backend.Hit) bool { return h.Amount == 0 })
 }
 
-// addOf adds units of the counter of h.
-func (q *returnQueue) addOf(h *backend.Hit, windowEnd int64, units uint64) {
-	q.add(h.Key, h.TagLength, h.SharesKey, h.Limit, windowEnd, units)
+// addOf adds units that the store counted for h in the window up to windowEnd, when it was asked at the instant asked.
+func (q *returnQueue) addOf(h *backend.Hit, windowEnd int64, units uint64, asked instant) {
+	q.add(refundOf(h, windowEnd, units), asked.forLimit(h.Limit)+int64(h.Limit.LeaseTerm(&algorithm.Outcome{})))
+}
+
+// refundOf returns a refund of units of the counter of h that was charged in the window up to windowEnd.
+func refundOf(h *backend.Hit, windowEnd int64, units uint64) backend.Hit {
+	return backend.Hit{
+		Key: h.Key, TagLength: h.TagLength, SharesKey: h.SharesKey, Limit: h.Limit, Amount: units, Window: windowEnd,
+	}
 }
 
 // returnUnits queues units of l to be given back. The caller holds mu of sh, and removes them from l.
 func (s *Store) returnUnits(sh *shard, l lease, units uint64) {
 	key := sh.key(l)
-	s.returns.add(key.bytes, key.tagLength, key.sharesKey, l.limit, l.windowEnd, units)
+	s.returns.add(backend.Hit{
+		Key: key.bytes, TagLength: key.tagLength, SharesKey: key.sharesKey, Limit: l.limit, Amount: units,
+		Window: l.windowEnd,
+	}, l.end)
 }
 
 // flushReturns gives back all units that are queued. Those of a call that the store does not answer are lost until
 // their window ends: they may have been given back, and a second time would be too many.
 func (s *Store) flushReturns(ctx context.Context) {
-	hits := s.returns.takeAll()
+	hits := s.returns.takeAll(s.now())
 	for len(hits) > 0 {
 		n := min(len(hits), returnsPerBatch)
 		b := backend.Batch{Hits: hits[:n], Verdicts: make([]backend.Verdict, n)}

@@ -269,17 +269,13 @@ func (s *Store) learnRefill(r ref, h *backend.Hit, v *backend.Verdict, asked ins
 	if v.Err != nil {
 		return
 	}
-	surplus, granted := settle(h, v, h.Amount), uint64(0)
+	surplus, granted := settle(h.Limit, v, 1, h.Amount), uint64(0)
 	if v.Charged {
 		granted = h.Amount - surplus
 	}
-	s.returns.addOf(h, v.WindowEnd, surplus)
-	if l.isNone() || !sameLimit(l.limit, h.Limit) {
-		s.returns.addOf(h, v.WindowEnd, granted)
-		return
+	s.returns.addOf(h, v.WindowEnd, surplus, asked)
+	if !l.isNone() && !sameLimit(l.limit, h.Limit) {
+		l = lease{}
 	}
-	s.credit(sh, l, h, &v.Outcome, asked, granted)
-	if l.isLow(s.replicas(), asked) {
-		s.contend(r, l, asked)
-	}
+	s.keep(r, l, h, &v.Outcome, asked, granted)
 }

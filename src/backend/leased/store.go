@@ -119,6 +119,9 @@ type ask struct {
 	asLook bool
 }
 
+// isOfMore reports whether the store decides on more units than those of h, all or none.
+func (a *ask) isOfMore(h *backend.Hit) bool { return a.amount > h.Amount && !h.Limit.CountBlocked }
+
 // reservation is a hit that was decided here, before the store has decided its group.
 type reservation struct {
 	hit       int
