@@ -184,8 +184,8 @@ var leaseMutants = []leaseMutant{
 	{"learn.go", "if !l.isNone() && !sameLimit(l.limit, h.Limit) {", "if false {"},
 	{
 		"run.go",
-		"l.limitID, l.size, l.used = s.limits.intern(h.Limit), 0, 0",
-		"l.limitID, l.size = s.limits.intern(h.Limit), 0",
+		"l.limitID, l.size, l.used = s.limits.intern(h.Limit, h.Owner), 0, 0",
+		"l.limitID, l.size = s.limits.intern(h.Limit, h.Owner), 0",
 	},
 	{"run.go", "\ts.takeBack(sh, l, now)\n\ts.limits.release", "\ts.limits.release"},
 	{"run.go", "sh.held -= uint64(l.held)\n\tl.held = 0\n}", "sh.held -= uint64(l.held)\n}"},

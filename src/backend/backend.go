@@ -32,6 +32,8 @@ type Verdict struct {
 	algorithm.Outcome
 	// Cached says that a cache answered and the store was not asked.
 	Cached bool
+	// LeaseMissed says that package leased asked the store, because this replica held too few units.
+	LeaseMissed bool
 	// Fallback says how the hit was decided because the store did not answer. The zero
 	// value, FallbackError, means that the store answered or that Err is set.
 	Fallback Fallback

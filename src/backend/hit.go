@@ -23,6 +23,9 @@ type Hit struct {
 	// key expires with the window. The limit is a first-hit window of whole seconds. Other programs can share such a
 	// counter.
 	StoresRemaining bool
+	// Owner tells hits of different rules apart in figures. It is 0 for a hit of no rule. Stores ignore it; package leased
+	// counts by it.
+	Owner uint32
 	// Limit is the rule's arithmetic; never nil.
 	Limit *algorithm.Limit
 	// Amount is at most algorithm.MaxAmount.

@@ -138,7 +138,7 @@ func (l *Limiter) addCharge(req *Request, a *Answer, i int, charge Charge) *back
 		hit.Fallback, hit.Counting, hit.OnContention = c.Rule.Fallback, c.Rule.Counting, c.Rule.OnContention
 		c.NotEnforced = c.Rule.Enforcement != nil && !c.Rule.IsEnforced(a.Domain, d.Entries, &b.search)
 		hit.SharesKey, hit.NoVeto = c.Rule.ChargedWithOthers, c.InShadowMode()
-		hit.StoresRemaining = c.Rule.PeerKey != nil
+		hit.StoresRemaining, hit.Owner = c.Rule.PeerKey != nil, c.Rule.Owner
 	}
 	if l.cfg.ChargeAllOrNothing {
 		hit.Atomic = c.Op == algorithm.Charge

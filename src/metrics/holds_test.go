@@ -8,6 +8,22 @@ import (
 	"ratelimit/src/limiter"
 )
 
+// TestLeaseMisses checks that decisions which needed the store are counted by rule, and nothing else.
+func TestLeaseMisses(t *testing.T) {
+	t.Parallel()
+	set := load(t, testRules)
+	r := New(Config{NearRatio: 1})
+	r.UseRules(set)
+	for i := range 5 {
+		a := answer(set, i%2, 0, 1)
+		a.Statuses[0].Charges[0].Verdict.LeaseMissed = i%2 == 0
+		r.Record(&limiter.Request{Domain: []byte("d"), Descriptors: ask.Descriptors[:1]}, a)
+	}
+	if got := native(r, "ratelimit_lease_misses_total"); !slices.Equal(got, []string{"d/ip=3"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
 // TestHoldFigures checks the figures of the holds of a rule, and that only rules with holds have them.
 func TestHoldFigures(t *testing.T) {
 	t.Parallel()

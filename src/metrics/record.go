@@ -174,6 +174,9 @@ func (r *Registry) countCharge(table *RuleTable[ruleStats], req *limiter.Request
 		if c.NotEnforced {
 			stats.add(unenforced, 1)
 		}
+		if c.Verdict.LeaseMissed {
+			stats.add(leaseMisses, 1)
+		}
 		stats.add(r.countHits(h, a, st, c), 1)
 	}
 }

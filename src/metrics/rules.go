@@ -40,7 +40,8 @@ const (
 	holdUnits   // units that rules with holds charged.
 	excessUnits // units by which settlements exceeded their reservations.
 	unenforced  // decisions on counters that enforce_percent leaves out.
-	requests    // requests to the domain. A RequestResult r counts as requests+r.
+	leaseMisses // decisions on leased limits that needed the store.
+	requests    // a RequestResult r counts as requests+r.
 	_
 	_
 	_
@@ -105,6 +106,7 @@ func (s *ruleStats) appendFigures(list []Figure) []Figure {
 		switch c := ruleCounter(i); {
 		case c >= requests:
 			labels = labels[:2] // Requests are the last counters, and belong to no rule.
+		case c == leaseMisses:
 		case c == unenforced:
 			isShown = s.hasEnforcement.Load()
 		case c >= holdsOpened:
@@ -141,6 +143,8 @@ type Decisions struct {
 	Shadow   uint64
 	Fallback uint64 // those that on_store_failure decided, because the store did not answer.
 	Failed   uint64 // those that got an error as an answer, because the store did not answer.
+	// LeaseMisses are those on leased limits that needed the store, because this replica held too few units.
+	LeaseMisses uint64
 	// Unmatched are the descriptors of a domain that no rule applies to. Only domains have some, and nothing else.
 	Unmatched uint64
 }
@@ -155,7 +159,7 @@ func (s *ruleStats) decisions() (d Decisions) {
 	d.Near, d.Shadow = sum(outcomeNear), sum(outcomeShadow)
 	d.Admitted = d.Near + d.Shadow + sum(outcomeWithin, outcomeUnlimited, outcomeUncharged, quotaAdmitted)
 	d.Denied = sum(outcomeOver, quotaDenied)
-	d.Failed = sum(unanswered)
+	d.Failed, d.LeaseMisses = sum(unanswered), sum(leaseMisses)
 	d.Fallback = sum(unanswered+ruleCounter(backend.FallbackAllow), unanswered+ruleCounter(backend.FallbackDeny),
 		unanswered+ruleCounter(backend.FallbackLocal))
 	return d

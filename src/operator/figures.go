@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"ratelimit/src/metrics"
@@ -104,12 +105,34 @@ type RuleRates struct {
 	Limit  string `json:"limit"` // the limit for people, such as "10 per minute".
 	PerSecond
 	Holds *Holds `json:"holds,omitempty"` // nil for rules without holds.
+	// Leases are nil for rules that are counted exactly.
+	Leases *Leases `json:"leases,omitempty"`
 	// Shares are the replicas' shares in the decisions, 0 to 1, if the rates are the sums of several replicas.
 	Shares []float64 `json:"shares,omitempty"`
 }
 
 // Holds are the holds of a rule that this process opened.
 type Holds = metrics.Holds
+
+// Leases are what this process holds of the counters of a leased rule.
+type Leases struct {
+	Counters  int    `json:"counters"`  // how many counters it holds units of, or did in their window.
+	Contended int    `json:"contended"` // those of Counters of which little is left, so that replicas give back units.
+	Held      uint64 `json:"held"`      // units that are charged in the store, and that no hit has used.
+}
+
+// LeasesText returns the leases of r for people: "99.9 % by lease, 530 held, 1 of 3 counters contended". It is empty
+// without leases.
+func (r *RuleRates) LeasesText() string {
+	if r.Leases == nil {
+		return ""
+	}
+	share := ""
+	if total := r.Total(); total > 0 {
+		share = fmt.Sprintf("%.1f %% by lease, ", 100*max(0, total-r.LeaseMisses-r.Fallback-r.Failed)/total)
+	}
+	return fmt.Sprintf("%s%d held, %d of %d counters contended", share, r.Leases.Held, r.Leases.Contended, r.Leases.Counters)
+}
 
 // The orders of a RatesQuery.
 const (

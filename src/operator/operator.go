@@ -35,6 +35,8 @@ type Config struct {
 	Denials int
 	// Unmatched finds traffic without a rule; required. The limiter tells it its decisions.
 	Unmatched *unmatched.Tracker
+	// Leases returns the leases of the rules with a rules.Rule.Owner. Nil: nothing is leased.
+	Leases func(owner uint32) Leases
 }
 
 // Observer watches the decisions of a limiter.
@@ -46,12 +48,15 @@ type Observer struct {
 	denials   *denials.Ring     // nil without denials
 	sampler   *denials.Sampler  // fills denials
 	unmatched *unmatched.Tracker
+	leases    func(owner uint32) Leases
 	rules     atomic.Pointer[rules.Set] // nil before the first rules
 }
 
 // NewObserver returns an Observer without rules.
 func NewObserver(cfg Config) *Observer {
-	o := &Observer{registry: cfg.Registry, startedAt: time.Now(), unmatched: cfg.Unmatched}
+	o := &Observer{
+		registry: cfg.Registry, startedAt: time.Now(), unmatched: cfg.Unmatched, leases: cfg.Leases,
+	}
 	o.history = history.New(history.Config{Registry: cfg.Registry, ShadowMode: cfg.ShadowMode})
 	if n := cfg.SubjectRules; n > 0 {
 		o.subjects = subjects.New(n)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"ratelimit/src/backend"
 	"ratelimit/src/metrics"
 	"ratelimit/src/operator/history"
 	"ratelimit/src/rules"
@@ -24,7 +25,7 @@ func (o *Observer) Rates(q RatesQuery) Rates {
 			Unmatched: o.unmatched.List(),
 		},
 		RatesQuery: q,
-		known:      make(map[metrics.RuleName]RuleRates), holds: o.registry.Holds(),
+		known:      make(map[metrics.RuleName]RuleRates), holds: o.registry.Holds(), leases: o.leases,
 	}
 	busiest := make([]metrics.RuleName, len(current.Rules))
 	for i, r := range current.Rules {
@@ -89,6 +90,7 @@ type ratesPage struct {
 	RatesQuery                                // list puts Search into lower case.
 	known      map[metrics.RuleName]RuleRates // the rules that have decided something. Those in force here need no limit.
 	holds      map[metrics.RuleName]*Holds    // of rules whose known rates have none; may be nil.
+	leases     func(owner uint32) Leases      // of rules in force here; see Config. It may be nil.
 	// listsOthers lists known rules that are not in force here.
 	listsOthers bool
 }
@@ -151,6 +153,10 @@ func (p *ratesPage) add(r listedRule) {
 		rates.Limit = limitText(r.rule)
 	}
 	rates.Holds = cmp.Or(rates.Holds, p.holds[r.RuleName])
+	if p.leases != nil && r.rule != nil && r.rule.Counting == backend.Leased {
+		l := p.leases(r.rule.Owner)
+		rates.Leases = &l
+	}
 	p.Rules = append(p.Rules, rates)
 }
 

@@ -117,6 +117,55 @@ func TestRatesOfAllRules(t *testing.T) {
 	})
 }
 
+// A leased rule has what this process holds of it, and the share of its decisions that needed no store.
+func TestRatesOfLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ncounting: leased\ndescriptors:\n" +
+			"- {key: a, rate_limit: {unit: day, requests_per_unit: 1000}}\n" +
+			"- {key: b, rate_limit: {unit: day, requests_per_unit: 1000, counting: exact}}\n" +
+			"- {key: c, rate_limit: {unit: day, requests_per_unit: 1000}}\n")}}, compile.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		registry := metrics.New(metrics.Config{})
+		registry.UseRules(set)
+		a := set.Rule("d", "d.a")
+		o := newObserver(registry)
+		o.leases = func(owner uint32) Leases {
+			if owner == a.Owner {
+				return Leases{Counters: 3, Contended: 1, Held: 530}
+			}
+			return Leases{}
+		}
+		o.UseRules(set)
+		ctx := t.Context()
+		go func() { _ = o.history.Run(ctx) }()
+		synctest.Wait()
+		for i := range 20 {
+			v := &backend.Verdict{LeaseMissed: i == 7}
+			registry.Record(&limiter.Request{Domain: []byte("d"), Descriptors: make([]limiter.Descriptor, 1)}, &limiter.Answer{
+				RuleSet: set, Domain: set.Domain([]byte("d")), Statuses: []limiter.Status{{
+					Match: &rules.Match{Descriptor: a.Descriptor, Limits: []*rules.Rule{a}}, Amount: 1,
+					Charges: []limiter.Charge{{Rule: a, Limit: a.Rate, Verdict: v}},
+				}},
+			})
+		}
+		time.Sleep(10*time.Second + time.Millisecond)
+		synctest.Wait()
+		got := o.Rates(RatesQuery{Limit: 10, Order: OrderTree}).Rules
+		for i, want := range []string{
+			"95.0 % by lease, 530 held, 1 of 3 counters contended", "", "0 held, 0 of 0 counters contended",
+		} {
+			if text := got[i].LeasesText(); text != want {
+				t.Errorf("%s: got %q, want %q", got[i].Rule, text, want)
+			}
+		}
+		if got[0].LeaseMisses == 0 || got[1].Leases != nil {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
 func TestCompareTree(t *testing.T) {
 	t.Parallel()
 	names := strings.Fields("a a.b a.b.c a.ip_1.2.3.4 a.ip_1.2.10.4 a.x_2 a.x_02 a.x_10 a.x_10.y a-b a1 aa b")

@@ -73,9 +73,9 @@ func (c *contentComparer) isEqualValue(a, b reflect.Value) bool {
 	return a.Equal(b)
 }
 
-// uncomparedFields are the fields of rules and domains that do not change what counters have: the index in a Set, and
-// how a replica counts. Exact and leased replicas share their counters, and none admits more than the limit.
-var uncomparedFields = []string{"Index", "Counting", "OnContention", "WhyExact"}
+// uncomparedFields are the fields of rules and domains that do not change what counters have: the index in a Set, the
+// owner, and how a replica counts. Exact and leased replicas share their counters, and none admits more than the limit.
+var uncomparedFields = []string{"Index", "Owner", "Counting", "OnContention", "WhyExact"}
 
 // isEqualStruct compares all fields but positions, uncomparedFields, and caches, which hold atomic values.
 func (c *contentComparer) isEqualStruct(a, b reflect.Value) bool {

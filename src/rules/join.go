@@ -1,6 +1,9 @@
 package rules
 
-import "slices"
+import (
+	"hash/fnv"
+	"slices"
+)
 
 // Union returns a Set with the domains of all sets, which have no domain in common and were each compiled alone. It
 // shares their domains and rules, so that a change of one of them need not compile the others again. Their indexes are
@@ -90,14 +93,21 @@ func (s *Set) compiledAlone() []*Set {
 // setIndexes gives the rules and domains of s indexes that no other Set of j has.
 func (s *Set) setIndexes(j *Joiner) {
 	for _, r := range s.rules {
-		r.Index = j.ruleIndexes.take()
+		r.Index, r.Owner = j.ruleIndexes.take(), ownerOf(r)
 	}
 	for _, c := range s.copies {
-		c.Copy.Index = c.Rule.Index
+		c.Copy.Index, c.Copy.Owner = c.Rule.Index, c.Rule.Owner
 	}
 	for _, d := range s.domains {
 		d.Index = j.domainIndexes.take()
 	}
+}
+
+// ownerOf returns the Owner of r, which is not 0.
+func ownerOf(r *Rule) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(r.Domain + "\x00" + r.FullName))
+	return max(h.Sum32(), 1)
 }
 
 // release lets other Sets of j have the indexes of s. Requests that still use s are not affected: an index belongs to a

@@ -72,6 +72,8 @@ func (m *Match) IsUnlimited() bool {
 type Rule struct {
 	*Descriptor
 	Index int // the rule's own number in its Set, below Set.RuleSlots
+	// Owner is a hash of Domain and FullName, which stays the same over reloads and restarts. It is 0 before a Join.
+	Owner uint32
 	// FullName is the descriptor's. The second and later limits of a list add their Name, or their number if it is empty:
 	// "basic.parent_p.child.2".
 	FullName string

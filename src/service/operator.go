@@ -15,6 +15,7 @@ import (
 	"ratelimit/src/operator/recording"
 	"ratelimit/src/operator/unmatched"
 	"ratelimit/src/service/ports"
+	"ratelimit/src/service/store"
 )
 
 // observers watch decisions for the debug port. Without that port they only log traffic without a rule.
@@ -24,7 +25,7 @@ type observers struct {
 	recorders []limiter.Recorder // what the limiter must tell its decisions
 }
 
-func newObservers(f *foundation, isDebugPortOpen bool) *observers {
+func newObservers(f *foundation, s *store.Store, isDebugPortOpen bool) *observers {
 	// Without denials, no values of requests are kept.
 	tracker := unmatched.New(unmatched.Config{
 		HidesValues: !isDebugPortOpen || f.Settings.RecentDenials == 0, OnSample: logUnmatched(f.log),
@@ -35,6 +36,9 @@ func newObservers(f *foundation, isDebugPortOpen bool) *observers {
 	if !isDebugPortOpen {
 		o.Observer = operator.NewObserver(cfg)
 		return o
+	}
+	if s.LeaseUses != nil {
+		cfg.Leases = func(owner uint32) operator.Leases { return operator.Leases(s.LeaseUses()[owner]) }
 	}
 	cfg.SubjectRules, cfg.Denials = f.Settings.TopSubjectsRules, f.Settings.RecentDenials
 	o.Observer = operator.NewObserver(cfg)

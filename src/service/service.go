@@ -75,7 +75,7 @@ func New(cfg Config) (_ *Service, err error) {
 	if err := f.startMetrics(); err != nil {
 		return nil, err
 	}
-	observers := newObservers(f, ports.Debug.Listener != nil)
+	observers := newObservers(f, store, ports.Debug.Listener != nil)
 	differences := newDifferences(f)
 	limiter := newLimiter(f, store, differences,
 		slices.Concat([]limiter.Recorder{f.counters}, sinks.recorders, observers.recorders)...)

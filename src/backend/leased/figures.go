@@ -1,7 +1,9 @@
 package leased
 
 import (
+	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 )
 
@@ -57,4 +59,47 @@ func (s *Store) Stats() Stats {
 	st.UnitsLost += s.returns.lost
 	s.returns.mu.Unlock()
 	return st
+}
+
+// Use is what this replica has of the counters of an owner; see backend.Hit.
+type Use struct {
+	Counters  int    // with a lease of a window that has not ended.
+	Contended int    // those of Counters that are contended.
+	Held      uint64 // units that are taken and not used.
+}
+
+// uses has the result of Uses.
+type uses struct {
+	mu      sync.Mutex
+	byOwner map[uint32]Use // guarded by mu
+	at      int64          // when it was made, by instant.mono; guarded by mu
+}
+
+// maxUsesAge is how old the result of Uses may be.
+const maxUsesAge = time.Second
+
+// Uses returns the use of all owners of leases. It visits all leases, at most once a second. Callers must not change
+// the result.
+func (s *Store) Uses() map[uint32]Use {
+	s.uses.mu.Lock()
+	defer s.uses.mu.Unlock()
+	now := s.now()
+	if s.uses.byOwner != nil && now.mono-s.uses.at < int64(maxUsesAge) {
+		return s.uses.byOwner
+	}
+	all := make(map[uint32]Use)
+	s.forAll(func(_ *shard, l lease, _ uint32) {
+		if !l.contains(now) {
+			return
+		}
+		owner := s.limits.ownerOf(l.limitID)
+		u := all[owner]
+		if u.Counters++; l.isContended() {
+			u.Contended++
+		}
+		u.Held += uint64(l.held)
+		all[owner] = u
+	})
+	s.uses.byOwner, s.uses.at = all, now.mono
+	return all
 }

@@ -64,6 +64,7 @@ func (s *Store) giveReservedBack(b *backend.Batch, r reservation, now instant) {
 // learn adds the units that the store gave for a, and completes the verdict of its hit.
 func (s *Store) learn(b *backend.Batch, t *scratch, a ask, asked instant, mayRetry bool) (until int64) {
 	h, v := &b.Hits[a.hit], &b.Verdicts[a.hit]
+	v.LeaseMissed = true
 	if a.ref.shard == nil { // There was no room for a lease.
 		return 0
 	}
@@ -138,6 +139,10 @@ func (s *Store) keep(r ref, l lease, h *backend.Hit, v *algorithm.Outcome, asked
 		return
 	}
 	s.credit(r.shard, l, h, v, asked, granted)
+	if old := l.limitID; s.limits.ownerOf(old) != h.Owner { // The rule was renamed.
+		l.limitID = s.limits.intern(h.Limit, h.Owner)
+		s.limits.release(old)
+	}
 	if l.isLow(s.replicas(), asked) {
 		s.contend(r, l, asked)
 	}

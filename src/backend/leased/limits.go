@@ -8,8 +8,8 @@ import (
 	"ratelimit/src/algorithm"
 )
 
-// limitTable has one copy of each limit that leases have, so that leases do not keep the rules of which limits are
-// part, and name a limit in four bytes.
+// limitTable has one copy of each limit that leases of an owner have, so that leases do not keep the rules of which
+// limits are part, and name a limit in four bytes.
 type limitTable struct {
 	mu      sync.Mutex
 	ids     map[limitValue]uint32 // guarded by mu
@@ -22,21 +22,23 @@ type limitTable struct {
 
 type internedLimit struct {
 	limit  algorithm.Limit
-	leases int // how many leases have it; guarded by limitTable.mu
+	owner  uint32 // the Hit.Owner of the hits
+	leases int    // how many leases have it; guarded by limitTable.mu
 }
 
 // limitBytes is about what a limit takes: here, in the map and in the list.
 const limitBytes = int64(unsafe.Sizeof(internedLimit{})+unsafe.Sizeof(limitValue{})*3/2) + 16
 
-// limitValue is what tells limits that can be leased apart.
+// limitValue is what tells limits that can be leased, and their owners, apart.
 type limitValue struct {
+	owner        uint32
 	window       algorithm.Window
 	max, burst   uint64
 	countBlocked bool
 }
 
-func valueOf(l *algorithm.Limit) limitValue {
-	return limitValue{l.Window(), l.Max, l.Burst, l.CountBlocked}
+func valueOf(l *algorithm.Limit, owner uint32) limitValue {
+	return limitValue{owner, l.Window(), l.Max, l.Burst, l.CountBlocked}
 }
 
 // init makes an empty table.
@@ -48,12 +50,15 @@ func (t *limitTable) init() {
 // at returns the limit with an identifier.
 func (t *limitTable) at(id uint32) *algorithm.Limit { return &(*t.byID.Load())[id].limit }
 
+// ownerOf returns the owner of the limit with an identifier.
+func (t *limitTable) ownerOf(id uint32) uint32 { return (*t.byID.Load())[id].owner }
+
 // bytes returns about how much memory the limits take.
 func (t *limitTable) bytes() int64 { return t.count.Load() * limitBytes }
 
-// intern returns the identifier of the copy of l, for one more lease.
-func (t *limitTable) intern(l *algorithm.Limit) (id uint32) {
-	value := valueOf(l)
+// intern returns the identifier of the copy of l that an owner has, for one more lease.
+func (t *limitTable) intern(l *algorithm.Limit, owner uint32) (id uint32) {
+	value := valueOf(l, owner)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	id, list := t.ids[value], *t.byID.Load()
@@ -61,7 +66,7 @@ func (t *limitTable) intern(l *algorithm.Limit) (id uint32) {
 		list[id].leases++
 		return id
 	}
-	in := &internedLimit{*l, 1}
+	in := &internedLimit{*l, owner, 1}
 	if n := len(t.freeIDs); n > 0 {
 		id = t.freeIDs[n-1]
 		t.freeIDs = t.freeIDs[:n-1]
@@ -85,7 +90,7 @@ func (t *limitTable) release(id uint32) {
 		in.leases--
 		return
 	}
-	delete(t.ids, valueOf(&list[id].limit))
+	delete(t.ids, valueOf(&list[id].limit, list[id].owner))
 	list[id] = nil
 	t.freeIDs = append(t.freeIDs, id)
 	t.count.Add(-1)

@@ -128,7 +128,7 @@ func (s *Store) add(sh *shard, hash *hash, h *backend.Hit, now instant, tickNow 
 			return lease{}, 0
 		}
 	}
-	l, slot = sh.add(hash, h, s.limits.intern(h.Limit))
+	l, slot = sh.add(hash, h, s.limits.intern(h.Limit, h.Owner))
 	l.recentTick = uint16(tickNow)
 	s.figures.counters.Add(1)
 	if h.Limit.Period < shortPeriod {
@@ -172,7 +172,7 @@ func (s *Store) evict(sh *shard, now instant, tickNow uint32) bool {
 func (s *Store) changeLimit(sh *shard, l lease, h *backend.Hit, now instant) lease {
 	s.takeBack(sh, l, now)
 	s.limits.release(l.limitID)
-	l.limitID, l.size, l.used = s.limits.intern(h.Limit), 0, 0
+	l.limitID, l.size, l.used = s.limits.intern(h.Limit, h.Owner), 0, 0
 	l.limit = s.limits.at(l.limitID)
 	l.countLimitChange()
 	return l
@@ -253,7 +253,7 @@ func (s *Store) refillHit(r ref, now instant) (h backend.Hit, ok bool) {
 	limit, key := *l.limit, r.shard.key(l)
 	return backend.Hit{
 		Key: append([]byte(nil), key.bytes...), TagLength: key.tagLength, SharesKey: key.sharesKey, Limit: &limit,
-		Amount: units, Op: algorithm.Charge,
+		Amount: units, Op: algorithm.Charge, Owner: s.limits.ownerOf(l.limitID),
 	}, true
 }
 

@@ -34,7 +34,7 @@ type shardModel struct {
 
 func newShardModel() *shardModel {
 	m := &shardModel{shard: newShard(), slots: make(map[string]uint32)}
-	m.limitID = m.limits.intern(minutely)
+	m.limitID = m.limits.intern(minutely, 0)
 	return m
 }
 
@@ -213,11 +213,16 @@ func TestLimitTable(t *testing.T) {
 	table.init()
 	one, two := *minutely, *minutely
 	two.Max++
-	a, b := table.intern(&one), table.intern(&two)
+	a, b := table.intern(&one, 7), table.intern(&two, 7)
 	again := one
-	c := table.intern(&again)
+	c := table.intern(&again, 7)
 	if a == 0 || b == 0 || a == b || c != a || table.at(b).Max != 101 || table.count.Load() != 2 {
 		t.Errorf("%d, %d, %d, %d limits", a, b, c, table.count.Load())
+	}
+	if d := table.intern(&one, 8); d == a || table.ownerOf(a) != 7 || table.ownerOf(d) != 8 {
+		t.Errorf("two owners have the limits %d and %d", a, d)
+	} else {
+		table.release(d)
 	}
 	table.release(a)
 	if table.at(a).Max != 100 {
@@ -226,7 +231,7 @@ func TestLimitTable(t *testing.T) {
 	table.release(a)
 	three := one
 	three.Max = 3
-	if c := table.intern(&three); c != a || table.at(a).Max != 3 || table.at(b).Max != 101 || table.count.Load() != 2 {
+	if c := table.intern(&three, 7); c != a || table.at(a).Max != 3 || table.at(b).Max != 101 || table.count.Load() != 2 {
 		t.Errorf("identifier %d instead of %d; %d limits", c, a, table.count.Load())
 	}
 }

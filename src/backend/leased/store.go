@@ -42,6 +42,7 @@ type Store struct {
 	returns   returnQueue
 	contended contendedLeases
 	figures   figures
+	uses      uses
 	wake      chan struct{} // wakes Run, to tell or to give back at once
 	sleep     func(ctx context.Context, d time.Duration) bool
 }

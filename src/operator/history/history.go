@@ -47,6 +47,8 @@ type PerSecond struct {
 	Failed   float64 `json:"failed"`   // decisions that were answered with an error, because the store did not answer.
 	// Unmatched are descriptors that no rule applies to. They are no decisions, and no rule has some.
 	Unmatched float64 `json:"unmatched"`
+	// LeaseMisses are the decisions on leased limits that needed the store.
+	LeaseMisses float64 `json:"lease_misses,omitempty"`
 }
 
 // Total is the rate of all decisions.
@@ -55,14 +57,18 @@ func (p PerSecond) Total() float64 { return p.Admitted + p.Denied + p.Failed }
 // values are the same numbers as an array, which is easier to add up.
 type values [numValues]float64
 
-const numValues = 7
+// A history has the first numCharted values.
+const (
+	numValues  = 8
+	numCharted = 7
+)
 
 func (v values) perSecond(elapsed time.Duration) PerSecond {
 	if elapsed <= 0 {
 		return PerSecond{}
 	}
 	s := elapsed.Seconds()
-	return PerSecond{v[0] / s, v[1] / s, v[2] / s, v[3] / s, v[4] / s, v[5] / s, v[6] / s}
+	return PerSecond{v[0] / s, v[1] / s, v[2] / s, v[3] / s, v[4] / s, v[5] / s, v[6] / s, v[7] / s}
 }
 
 // descriptors is the number of all decisions, and of descriptors without a rule.
@@ -131,7 +137,7 @@ type series struct {
 // ring has the rates of the last steps. The position of a step is its number modulo the length.
 type ring struct {
 	firstStep int64 // the number of the first step that the ring has.
-	rates     [Steps][numValues]float32
+	rates     [Steps][numCharted]float32
 }
 
 // New returns an empty History.
@@ -216,7 +222,7 @@ func (h *History) valuesOf(d metrics.Decisions) values {
 	}
 	return values{
 		float64(d.Admitted), float64(d.Denied), float64(d.Near), float64(d.Shadow), float64(d.Fallback),
-		float64(d.Failed), float64(d.Unmatched),
+		float64(d.Failed), float64(d.Unmatched), float64(d.LeaseMisses),
 	}
 }
 
@@ -265,8 +271,8 @@ func (h *History) endStep(length time.Duration) {
 // endStep adds the rates of count steps from the number first on, and starts the next step.
 func (s *series) endStep(first, count int64, length time.Duration) {
 	if s.ring != nil {
-		var rates [numValues]float32
-		for i, n := range s.step {
+		var rates [numCharted]float32
+		for i, n := range s.step[:numCharted] {
 			rates[i] = float32(n / length.Seconds())
 		}
 		for step := first; step < first+min(count, int64(Steps)); step++ {
@@ -331,7 +337,7 @@ func (h *History) Hour(domain, rule string) (hour Hour, ok bool) {
 	first := max(r.firstStep, h.steps-int64(Steps))
 	count := h.steps - first
 	hour = Hour{Start: h.lastStepEnd.Add(-time.Duration(count) * Step), StepSeconds: int(Step / time.Second)}
-	for i, list := range [numValues]*[]float64{
+	for i, list := range [numCharted]*[]float64{
 		&hour.Admitted, &hour.Denied, &hour.Near, &hour.Shadow, &hour.Fallback, &hour.Failed, &hour.Unmatched,
 	} {
 		*list = make([]float64, count)

@@ -106,6 +106,7 @@ func add(a, b operator.PerSecond) operator.PerSecond {
 	return operator.PerSecond{
 		Admitted: a.Admitted + b.Admitted, Denied: a.Denied + b.Denied, Near: a.Near + b.Near, Shadow: a.Shadow + b.Shadow,
 		Fallback: a.Fallback + b.Fallback, Failed: a.Failed + b.Failed, Unmatched: a.Unmatched + b.Unmatched,
+		LeaseMisses: a.LeaseMisses + b.LeaseMisses,
 	}
 }
 
@@ -148,6 +149,12 @@ func addRule(sum *operator.RuleRates, i int, r operator.RuleRates) {
 		old := cmp.Or(sum.Holds, new(operator.Holds))
 		sum.Holds = &operator.Holds{
 			Open: old.Open + h.Open, Expired: old.Expired + h.Expired, Charged: old.Charged + h.Charged,
+		}
+	}
+	if l := r.Leases; l != nil {
+		old := cmp.Or(sum.Leases, new(operator.Leases))
+		sum.Leases = &operator.Leases{
+			Counters: old.Counters + l.Counters, Contended: old.Contended + l.Contended, Held: old.Held + l.Held,
 		}
 	}
 }

@@ -28,13 +28,20 @@ func TestRates(t *testing.T) {
 			FirstAt: time.Unix(first, 0), LastAt: time.Unix(last, 0),
 		}
 	}
+	leased := func(misses float64, counters int) operator.RuleRates {
+		r := rule("d.c", "9 per day", 2*misses, 0, nil)
+		r.LeaseMisses, r.Leases = misses, &operator.Leases{Counters: counters, Contended: 1, Held: 5}
+		return r
+	}
 	got := Rates([]operator.Rates{
 		{
 			Total: operator.PerSecond{Admitted: 8, Denied: 1, Failed: 3, Unmatched: 2}, MatchingRules: 9,
 			Requests:  operator.RequestsPerSecond{Admitted: 4, Failed: 2},
 			Unmatched: []operator.Unmatched{unmatched("d", "b", 2, 1, 5), unmatched("d", "c", 1, 1, 1)},
 			Domains:   []operator.DomainRates{domain("d", 8), domain("e", 0)},
-			Rules:     []operator.RuleRates{rule("d.a", "5 per second", 3, 0, &operator.Holds{Open: 1, Charged: 2})},
+			Rules: []operator.RuleRates{
+				rule("d.a", "5 per second", 3, 0, &operator.Holds{Open: 1, Charged: 2}), leased(1, 2),
+			},
 		},
 		{}, // It did not answer.
 		{
@@ -45,6 +52,7 @@ func TestRates(t *testing.T) {
 			Rules: []operator.RuleRates{
 				rule("d.b", "1 per day", 0, 0, nil),
 				rule("d.a", "6 per second", 1, 0, &operator.Holds{Open: 2, Expired: 1}),
+				leased(3, 4),
 			},
 		},
 	})
@@ -52,13 +60,15 @@ func TestRates(t *testing.T) {
 	a.Near, a.Shares = 2, []float64{0.75, 0, 0.25}
 	b := rule("d.b", "1 per day", 0, 0, nil)
 	b.Shares = []float64{0, 0, 0}
+	c := leased(4, 6)
+	c.Near, c.Shares, c.Leases.Contended, c.Leases.Held = 2, []float64{0.25, 0, 0.75}, 2, 10
 	want := operator.Rates{
 		Total: operator.PerSecond{Admitted: 10, Denied: 5, Failed: 3, Unmatched: 5}, MatchingRules: 9,
 		Requests: operator.RequestsPerSecond{Admitted: 5, Denied: 4, Fallback: 3, Failed: 2},
 		Unmatched: []operator.Unmatched{
 			unmatched("z", "", 7, 1, 1), unmatched("d", "b", 5, 0, 6), unmatched("d", "c", 1, 1, 1),
 		},
-		Domains: []operator.DomainRates{domain("d", 10), domain("e", 0)}, Rules: []operator.RuleRates{a, b},
+		Domains: []operator.DomainRates{domain("d", 10), domain("e", 0)}, Rules: []operator.RuleRates{a, c, b},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)

@@ -42,6 +42,7 @@ func (s *Store) addLeases() {
 	feed.Needed, feed.Pause, feed.OnChange = l.HoldsUnits, l.Pause, l.Heard
 	s.Backend, s.Finish, s.Runners = l, l.Finish, append(s.Runners, l.Run, feed.Run)
 	s.cfg.Heap.Watch(func() int64 { return l.Stats().Bytes }, s.cfg.LeaseMaxBytes)
+	s.LeaseUses = l.Uses
 	s.showLeases = sync.OnceFunc(func() { s.cfg.Figures.ShowFigures("leases", "", l.Stats) })
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/fallback"
+	"ratelimit/src/backend/leased"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/overlimit"
 	"ratelimit/src/backend/remote"
@@ -45,6 +46,7 @@ type Store struct {
 	Replicas   *replicas.Counter // nil for memory, which one process has.
 	ClearCache func()            // empties the over-limit cache.
 	HasCache   bool
+	LeaseUses  func() map[uint32]leased.Use // see leased.Store.Uses; nil for memory.
 	// Runners must run as long as the store is used.
 	Runners []func(context.Context) error
 	// Finish writes the last snapshot of the counters, or gives back the units of leases. It comes after the last hit, and

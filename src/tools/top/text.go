@@ -159,6 +159,9 @@ func (s *snapshot) ruleLines(cells int) []string {
 		if r.Holds != nil {
 			limit += " (" + r.Holds.String() + ")"
 		}
+		if text := r.LeasesText(); text != "" {
+			limit += " (" + text + ")"
+		}
 		rows = append(rows, rateCells(r.Rule, r.PerSecond, limit))
 	}
 	columns, rows := s.withShares(slices.Concat(output.Columns("RULE"), rateColumns, output.Columns("LIMIT")), rows,

@@ -138,8 +138,15 @@ export function createRules(onSelect, onExplain) {
   };
 }
 
-// limitText returns the limit of a rule with its holds: "4 at a time (3 open, 1 expired, 900 charged)".
-function limitText({ limit, holds }) {
+// limitText returns the limit of a rule with its holds: "4 at a time (3 open, 1 expired, 900 charged)", or its leases:
+// "1000 per minute (99.9 % by lease, 530 held, 1 of 3 counters contended)".
+function limitText({ limit, holds, leases, ...rates }) {
+  if (leases) {
+    const all = rates.admitted + rates.denied + rates.failed;
+    const local = Math.max(0, all - (rates.lease_misses ?? 0) - rates.fallback - rates.failed);
+    const share = all > 0 ? `${((100 * local) / all).toFixed(1)} % by lease, ` : "";
+    return `${limit} (${share}${formatCount(leases.held)} held, ${formatCount(leases.contended)} of ${formatCount(leases.counters)} counters contended)`;
+  }
   return holds ? `${limit} (${formatCount(holds.open)} open, ${formatCount(holds.expired)} expired, ${formatCount(holds.charged)} charged)` : limit;
 }
 
