@@ -90,7 +90,7 @@ func addImports(t *testing.T, found map[string][]string, base, dir string) {
 }
 
 func TestArchitecture(t *testing.T) {
-	doc, err := os.ReadFile(filepath.Join(projectRoot, "docs", "architecture.md"))
+	doc, err := os.ReadFile(filepath.Join(projectRoot, "src", "imports.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestArchitecture(t *testing.T) {
 	for _, row := range tableRows(string(doc), "package") {
 		for _, pkg := range words(row[0]) {
 			if allowed[pkg] != nil {
-				t.Errorf("docs/architecture.md has two rows for %s", pkg)
+				t.Errorf("src/imports.md has two rows for %s", pkg)
 			}
 			allowed[pkg] = append(words(row[1]), strings.Fields(row[1])...)
 		}
@@ -114,7 +114,7 @@ func TestArchitecture(t *testing.T) {
 	for pkg, list := range found {
 		may, listed := allowed[pkg]
 		if !listed {
-			t.Errorf("package %s is not in the table of docs/architecture.md", pkg)
+			t.Errorf("package %s is not in the table of src/imports.md", pkg)
 			continue
 		}
 		for _, name := range list {
@@ -130,7 +130,7 @@ func TestArchitecture(t *testing.T) {
 				ours, ok = strings.TrimPrefix(name, "ratelimit/"), true
 			}
 			if ok && !slices.Contains(may, ours) && !slices.Contains(may, "anything") {
-				t.Errorf("%s imports %s, which docs/architecture.md does not allow", pkg, ours)
+				t.Errorf("%s imports %s, which src/imports.md does not allow", pkg, ours)
 			}
 			for library, rooms := range homes {
 				if (name == library || strings.HasPrefix(name, library+"/")) && !slices.Contains(rooms, pkg) {
@@ -141,7 +141,7 @@ func TestArchitecture(t *testing.T) {
 	}
 	for pkg := range allowed {
 		if found[pkg] == nil {
-			t.Errorf("docs/architecture.md lists %s, which does not exist", pkg)
+			t.Errorf("src/imports.md lists %s, which does not exist", pkg)
 		}
 	}
 }
@@ -185,9 +185,9 @@ func namesByPackage(t *testing.T) map[string]map[string]bool {
 }
 
 // TestArchitectureDistance counts the packages that name a feature and are not its rooms: by an import, or by an
-// identifier with one of the feature's words. docs/architecture.md has the ceilings, which only fall.
+// identifier with one of the feature's words. src/imports.md has the ceilings, which only fall.
 func TestArchitectureDistance(t *testing.T) {
-	doc, err := os.ReadFile(filepath.Join(projectRoot, "docs", "architecture.md"))
+	doc, err := os.ReadFile(filepath.Join(projectRoot, "src", "imports.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
