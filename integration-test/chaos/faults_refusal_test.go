@@ -17,7 +17,7 @@ var refusals = []fault{
 	{
 		name: "read only", does: "the server becomes a replica of one that is not there, and refuses writes (READONLY)",
 		short:  single,
-		unlike: map[storeName]string{cluster: "a replica there sends clients on; see *failover*", memcached: onlyRedis},
+		unlike: map[storeName]string{cluster: "see *failover*", memcached: onlyRedis},
 		begin: func(t *testing.T, x *trial) outage {
 			s := x.store.victim(t)
 			s.Do(t, "REPLICAOF", "127.0.0.1", "1")
@@ -40,7 +40,7 @@ var refusals = []fault{
 	},
 	{
 		name: "loading", does: "the server reads its data from disk and answers LOADING", short: sentinel,
-		unlike: map[storeName]string{cluster: "a node that loads has been replaced; see *failover*", memcached: onlyRedis},
+		unlike: map[storeName]string{cluster: "see *failover*", memcached: onlyRedis},
 		begin: func(t *testing.T, x *trial) outage {
 			return outage{end: x.store.victim(t).Loading(t)}
 		},
@@ -53,7 +53,7 @@ var refusals = []fault{
 	{
 		name: "password changed", does: "all servers have another password, and end all connections; it ends when " +
 			"`REDIS_AUTH_FILE` has it too", short: single, everywhere: true,
-		unlike: map[storeName]string{memcached: "passwords are not for Memcached here"},
+		unlike: map[storeName]string{memcached: "no password"},
 		begin: func(t *testing.T, x *trial) outage {
 			password := fmt.Sprint("password", time.Now().UnixNano())
 			for _, s := range x.store.servers() {
@@ -66,7 +66,7 @@ var refusals = []fault{
 	{
 		name: "disk full", does: "a snapshot fails at a limit on the size of files, and Redis refuses writes (MISCONF)",
 		short:  single,
-		unlike: map[storeName]string{memcached: "keeps nothing on disk"},
+		unlike: map[storeName]string{memcached: "no disk"},
 		begin:  diskFull,
 	},
 }

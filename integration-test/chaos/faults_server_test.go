@@ -15,8 +15,8 @@ var serverFaults = []fault{
 	{
 		name: "store killed", does: "SIGKILL; it comes back empty at the same address", short: memcached, lost: 1,
 		unlike: map[storeName]string{
-			sentinel: "another takes over; see *failover*",
-			cluster:  "another takes over; see *failover*",
+			sentinel: "see *failover*",
+			cluster:  "see *failover*",
 		},
 		begin: func(t *testing.T, x *trial) outage {
 			s := x.store.server(t)

@@ -16,8 +16,8 @@ var surroundings = []fault{
 			"it ends when the name means the new one",
 		short: single, lost: 1, named: true,
 		unlike: map[storeName]string{
-			sentinel: "addresses come from the sentinels; see *failover*",
-			cluster:  "addresses come from the nodes; see *failover*",
+			sentinel: "see *failover*",
+			cluster:  "see *failover*",
 		},
 		begin: addressChanged,
 	},

@@ -54,9 +54,9 @@ type trial struct {
 var errNotYet = errors.New("not yet")
 
 const (
-	onlyTopologies = "there is no replica to take over; see *store killed*"
-	onlyClusters   = "slots are a cluster's"
-	onlyRedis      = "Memcached knows nothing of the kind"
+	onlyTopologies = "no replica; see *store killed*"
+	onlyClusters   = "only Cluster"
+	onlyRedis      = "only Redis"
 )
 
 // faults are the rows, in order.

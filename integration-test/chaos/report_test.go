@@ -56,7 +56,7 @@ func (r *report) cell(f *fault, s storeName) *cell {
 // verdict is what a cell says in short: a figure if the trial held.
 func (r *report) verdict(f *fault, s storeName) string {
 	if why := f.unlike[s]; why != "" {
-		return "does not apply: " + why
+		return why
 	}
 	c := r.cell(f, s)
 	switch {

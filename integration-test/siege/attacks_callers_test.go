@@ -27,8 +27,8 @@ import (
 var callerAttacks = []attack{
 	{
 		letter: "F", name: "limits of 100 years",
-		does: "`CL.THROTTLE` with new keys that live for 100 years, three times as many as fit into a Redis with " +
-			"`maxmemory` and the policy `volatile-lfu`, while 200 limits are in use",
+		does: "`CL.THROTTLE` with new keys that live for 100 years, three times as many as fit into a Redis " +
+			"with `volatile-lfu`, while 200 limits are in use",
 		store: redis, rules: "- {key: banned, rate_limit: {unit: day, requests_per_unit: 1}}\n", unhurried: true,
 		prepare: func(x *trial, _ *options) {
 			x.server.Do(x.T, "CONFIG", "SET", "maxmemory", pick(x, "6mb", "48mb"))
@@ -37,8 +37,8 @@ var callerAttacks = []attack{
 	},
 	{
 		letter: "G", name: "callers that leave",
-		does: "calls of 300 values of 2 KB against five regular expressions at the bounds of what `check` allows, over " +
-			"HTTP and gRPC, whose clients close the connection; others make large calls meanwhile",
+		does: "calls of 300 values of 2 KB against five of the dearest regular expressions, whose clients " +
+			"close the connection",
 		rules: worstRegexes() + "- {key: honest, rate_limit: {unit: hour, requests_per_unit: 1000000000}}\n", strike: leavers,
 	},
 	{
@@ -48,8 +48,8 @@ var callerAttacks = []attack{
 	},
 	{
 		letter: "B", name: "honest calls in flight",
-		does: "10,000 calls (2,000 in short) of 1 to 300 descriptors, at once over one connection with tracing on, while " +
-			"Redis stands still for 5 s; each must have an answer of its own",
+		does: "10,000 calls of 1 to 300 descriptors at once over one connection, while Redis stands still for " +
+			"5 s; each gets its answer",
 		store: redis, env: []string{"TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1"}, tolerant: true,
 		rules: "- {key: honest, rate_limit: {unit: hour, requests_per_unit: 1000000000}}\n", strike: callsInFlight,
 		kept: 96 << 20,

@@ -17,13 +17,12 @@ import (
 var candidateAttacks = []attack{
 	{
 		letter: "D", name: "recordings that are not read",
-		does: "200 requests for `/api/record` (20 in short), of which the service takes 4, that read nothing while calls " +
-			"come; then one that reads",
+		does:  "200 requests for `/api/record` that read nothing; the service takes 4",
 		rules: floodRules, env: []string{"MEMORY_MAX_BYTES=33554432"}, strike: unreadRecordings, kept: 64 << 20,
 	},
 	{
 		letter: "F", name: "keys without end under candidate rules",
-		does:  "2 million unique keys (400,000 in short) while candidate rules want three more counters for each of them",
+		does:  "2 million unique keys, while candidate rules want three more counters for each",
 		rules: floodRules, env: []string{"RUNTIME_CANDIDATE_SUBDIRECTORY=next", "MEMORY_MAX_BYTES=33554432"},
 		strike: keysUnderCandidate, kept: 64 << 20,
 		unhurried: true,

@@ -22,26 +22,24 @@ import (
 var grpcAttacks = []attack{
 	{
 		letter: "A", name: "gzip bombs",
-		does: "20 calls with 4 KiB of gzip that unpack to 4 MiB of text that is not UTF-8, at once; in full 325 calls, " +
-			"1.3 MB",
+		does:   "325 calls at once with 4 KiB of gzip that unpack to 4 MiB of text that is not UTF-8",
 		strike: gzipBombs,
 	},
 	{
 		letter: "A", name: "text that is not UTF-8",
-		does:   "calls with 250 values of 4,000 bytes: the CPU for the worst text is compared with that for ASCII",
+		does:   "calls with 250 values of 4,000 bytes: CPU for the worst text, compared with ASCII",
 		strike: badText,
 	},
 	{
 		letter: "D", name: "window of zero",
-		does: "calls of 1,000 descriptors over connections that give replies no window, `MAX_BUFFERED_BYTES=16MiB`",
+		does: "calls of 1,000 descriptors over connections that give replies no window",
 		// The memory has room for 3,300 of these calls.
 		env: []string{"MAX_BUFFERED_BYTES=16777216"}, rules: unreadRules, peak: 192 << 20, strike: windowOfZero,
 		goroutines: 3400,
 	},
 	{
 		letter: "D", name: "replies that are not read",
-		does: "the same over connections with large windows, whose socket is never read; they are closed once nothing was " +
-			"written for 10 s",
+		does: "the same with large windows and sockets that are never read; they are closed after 10 s",
 		// The memory has room for 3,300 of these calls.
 		env: []string{"MAX_BUFFERED_BYTES=16777216"}, rules: unreadRules, peak: 192 << 20, strike: fullSocket,
 		goroutines: 3400,
@@ -52,12 +50,12 @@ var grpcAttacks = []attack{
 	},
 	{
 		letter: "D", name: "messages without an end",
-		does:   "calls that send 63 KiB of a message of 4 MiB and stop, until it is more than the service's memory",
+		does:   "calls that send 63 KiB of a message of 4 MiB and stop, more than fit into memory",
 		strike: halfMessages,
 	},
 	{
 		letter: "D", name: "headers without a message",
-		does:   "calls with 50 KiB of headers and nothing behind them, until they are more than the service's memory",
+		does:   "calls with 50 KiB of headers alone, more than fit into memory",
 		strike: idleHeaders, goroutines: 8000, // a call that has begun has one
 	},
 	{
@@ -67,11 +65,11 @@ var grpcAttacks = []attack{
 	},
 	{
 		letter: "K", name: "floods of control frames",
-		does:   "SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA and unknown frames, 3 million in full",
+		does:   "3 million SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA and unknown frames",
 		strike: controlFrames,
 	},
 	{
-		letter: "K", name: "rapid resets", does: "calls that are taken back at once, 846,000 in full",
+		letter: "K", name: "rapid resets", does: "846,000 calls that are taken back at once",
 		strike: rapidResets,
 	},
 	{

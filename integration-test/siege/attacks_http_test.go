@@ -20,8 +20,8 @@ import (
 var httpAttacks = []attack{
 	{
 		letter: "E", name: "probes on a full port",
-		does: "idle connections up to `HTTP_MAX_CONNECTIONS` (200 in short, 10,000 in full) while probes come, on the " +
-			"HTTP port and on `HEALTH_PORT`",
+		does: "idle connections up to `HTTP_MAX_CONNECTIONS` while probes come, on the HTTP port and on " +
+			"`HEALTH_PORT`",
 		quiet: true, prepare: func(x *trial, o *options) {
 			if !x.full {
 				o.env = append(o.env, "HTTP_MAX_CONNECTIONS=200")
@@ -30,24 +30,23 @@ var httpAttacks = []attack{
 	},
 	{
 		letter: "E", name: "unfinished bodies",
-		does:   "`POST /json` with a body of 1 MiB that lacks its last byte, 350 times in short, 1,200 times in full",
+		does:   "1,200 times `POST /json` with a body of 1 MiB that lacks its last byte",
 		strike: unfinishedBodies,
 	},
 	{
 		letter: "D", name: "replies of /json that are not read",
-		does:  "pipelined `POST /json` with 100 descriptors each over 200 connections (1,500 in full) that read nothing",
+		does:  "pipelined `POST /json` with 100 descriptors over 1,500 connections that read nothing",
 		rules: unreadRules, strike: unreadJSON,
 	},
 	{
 		letter: "B", name: "large calls of /json",
-		does: "`POST /json` with bodies of 1 MiB that have 1,000 descriptors and 16,000 entries, and of 1,000 descriptors " +
-			"that are counted, one after the other over each of 16 connections (64 in full)",
+		does:  "`POST /json` with bodies of 1 MiB, 1,000 descriptors and 16,000 entries over 64 connections",
 		rules: "- {key: greedy, rate_limit: {unit: hour, requests_per_unit: 1000000000}}\n", strike: largeJSON,
 	},
 	{
 		letter: "E", name: "no file descriptors left",
-		does: "`ulimit -n 256`, used up by idle connections on all ports; then the store's connections are reset, the " +
-			"rules change and probes come",
+		does: "`ulimit -n 256`, used up by idle connections; then the store's connections are reset, the rules " +
+			"change and probes come",
 		store: redis, quiet: true, tolerant: true, strike: noFiles,
 		prepare: func(x *trial, o *options) {
 			o.files = 256

@@ -19,7 +19,7 @@ import (
 var logAttacks = []attack{
 	{
 		letter: "C", name: "the log's reader stalls",
-		does:  "the pipe on stderr is full and nothing reads it, while Redis stands still; then a reload and SIGTERM",
+		does:  "nothing reads the full pipe on stderr while Redis stands still; then a reload and SIGTERM",
 		store: redis, tolerant: true, quiet: true, ends: true, prepare: logToPipe,
 		strike: func(x *trial) { badReader(x, false) },
 	},
@@ -30,7 +30,7 @@ var logAttacks = []attack{
 	},
 	{
 		letter: "C", name: "the log's reader comes back",
-		does:  "a reader stalls while lines are written, and then reads on; it is told how many lines are missing",
+		does:  "a reader stalls, and then reads on; it is told how many lines are missing",
 		store: redis, tolerant: true, quiet: true, prepare: logToPipe, strike: readerReturns,
 	},
 }

@@ -15,7 +15,7 @@ import (
 var memoryAttacks = []attack{
 	{
 		letter: "F", name: "keys without end",
-		does:  "25.8 million unique keys with the default `MEMORY_MAX_BYTES` of 256 MiB, or 2.3 million with 64 MiB in short",
+		does:  "25.8 million unique keys with the default `MEMORY_MAX_BYTES`",
 		rules: floodRules, unhurried: true,
 		prepare: func(x *trial, o *options) {
 			o.group = -1 // the cap alone is as much as the group has
@@ -25,8 +25,8 @@ var memoryAttacks = []attack{
 	},
 	{
 		letter: "F", name: "a banned caller in a flood",
-		does: "a counter that is over its limit, and 10 million keys of others (400,000 in short) with `MEMORY_MAX_BYTES` " +
-			"for a tenth of them",
+		does: "a counter that is over its limit, and 10 million keys of others with `MEMORY_MAX_BYTES` for a " +
+			"tenth of them",
 		rules: floodRules + "- {key: banned, rate_limit: {unit: day, requests_per_unit: 1}}\n", unhurried: true,
 		prepare: func(x *trial, o *options) {
 			o.env = append(o.env, fmt.Sprintf("MEMORY_MAX_BYTES=%d", pick(x, 2<<20, 32<<20)))
@@ -35,15 +35,14 @@ var memoryAttacks = []attack{
 	},
 	{
 		letter: "G", name: "20,000 hits in one group",
-		does: "1,000 descriptors with 20 limits each, all of which stand or fall together " +
-			"(`STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT`)",
+		does:  "1,000 descriptors with 20 limits each, all of which pass or fail together",
 		env:   []string{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true", "MEMORY_MAX_BYTES=104857600"},
 		rules: groupRules(), strike: oneGroup, kept: 108 << 20, // the cap on its counters, and 8 MiB
 	},
 	{
 		letter: "G", name: "long values against wildcards",
-		does: "values of 512 KiB against 200 wildcards that nearly match: they are refused, or twice the length costs " +
-			"twice as much",
+		does: "values of 512 KiB against 200 wildcards that nearly match: refused, or twice the length costs twice " +
+			"as much",
 		rules: wildcardRules(), strike: longValues,
 	},
 }

@@ -16,7 +16,7 @@ import (
 var metricAttacks = []attack{
 	{
 		letter: "K", name: "forged tags of statsd",
-		does:  "values and domains that look like tags of statsd, `.__admin=true`, where a rule has `detailed_metric`",
+		does:  "values and domains that look like tags of statsd (`.__admin=true`) and get into names of metrics",
 		rules: taggedRules, quiet: true, prepare: toStatsd("USE_STATSD=true", "STATSD_PROTOCOL=udp"), strike: forgedTags,
 	},
 	{
@@ -25,7 +25,7 @@ var metricAttacks = []attack{
 	},
 	{
 		letter: "K", name: "unknown domains",
-		does:      "calls for 30,000 domains without rules (5,000 in short); the size of a scrape is compared with that before",
+		does:      "calls for 30,000 domains without rules; the size of a scrape is compared",
 		unhurried: true, strike: unknownDomains,
 	},
 	{

@@ -20,20 +20,19 @@ import (
 var operatorAttacks = []attack{
 	{
 		letter: "D", name: "listeners that never read",
-		does: "32 connections to `/api/events` that never read while callers are refused; in full an operator who comes " +
-			"later gets a place within 65 s",
+		does: "32 connections to `/api/events` that never read; an operator who comes later gets a place " +
+			"within 65 s",
 		rules: "- {key: refused, rate_limit: {unit: hour, requests_per_unit: 0}}\n", strike: deafListeners,
 	},
 	{
 		letter: "H", name: "a link in place of a lock file",
-		does: "the lock file of `MEMORY_SNAPSHOT` is a link, a hard link or another file: the service does not start, and " +
+		does: "the lock file of `MEMORY_SNAPSHOT` is a link or another file: the service does not start, and " +
 			"changes nothing",
 		quiet: true, strike: foreignLocks,
 	},
 	{
 		letter: "K", name: "pages asked for by other sites",
-		does: "requests that a browser sends for a page of another site, for all pages of the debug port; no answer may " +
-			"be taken for a script",
+		does:  "requests that a browser sends for pages of other sites, to all pages of the debug port",
 		quiet: true, strike: otherSites,
 	},
 }

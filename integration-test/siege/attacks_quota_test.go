@@ -19,19 +19,19 @@ const streamQuotas = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/S
 var quotaAttacks = []attack{
 	{
 		letter: "D", name: "quota buckets without end",
-		does:  "streams that report new quota buckets with names of 3 KiB, until they are more than the service's memory",
+		does:  "streams that report new quota buckets with names of 3 KiB, more than fit into memory",
 		rules: quotaRules, strike: newBuckets,
 	},
 	{
 		letter: "K", name: "floods of quota reports",
-		does: "streams that report 2^63 requests of each of 1,000 quota buckets, again and again, and read no answer; as " +
-			"many silent ones",
+		does: "streams that report 2^63 requests of each of 1,000 quota buckets, again and again, and read no " +
+			"answer",
 		rules: quotaRules, strike: reportFlood,
 	},
 	{
 		letter: "D", name: "long quota reports",
-		does: "eight streams of each connection with reports that are as long as they may be, that are compressed, that " +
-			"stay unfinished, and that are refused for their 4 MiB",
+		does: "reports of the greatest length, compressed, unfinished, and too long, on eight streams of each " +
+			"connection",
 		rules: quotaRules, strike: longReports,
 	},
 }

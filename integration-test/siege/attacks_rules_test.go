@@ -32,17 +32,17 @@ var ruleAttacks = []attack{
 	},
 	{
 		letter: "I", name: "a pipe among the rules",
-		does:  "a FIFO that is held open and never written to is read as rules; it is removed and the rules change",
+		does:  "a FIFO that is never written to is read as rules; then the rules change",
 		quiet: true, strike: func(x *trial) { x.hangingFile(fifoFile) },
 	},
 	{
 		letter: "I", name: "a read that does not return",
-		does:  "a file of a file system that answers no read; it is unmounted and the rules change",
+		does:  "a file system that answers no read; then the rules change",
 		quiet: true, strike: func(x *trial) { x.hangingFile(hungFile) },
 	},
 	{
 		letter: "K", name: "400,000 rules",
-		does:      "the service starts with 400,000 rules in one file (50,000 in short), and reads them again",
+		does:      "the service reads 400,000 rules in one file, twice",
 		unhurried: true, prepare: func(x *trial, o *options) {
 			o.group, o.ready = -1, 2*time.Minute
 			o.rules = manyRules(pick(x, 50_000, 400_000))

@@ -24,14 +24,14 @@ var storeAttacks = []attack{
 	greedy(memory, "sliding_window"),
 	{
 		letter: "B", name: "large calls while Redis stands still",
-		does: "calls of 1,000 descriptors, 100 at a time over each of 8 connections (16 in full), while Redis answers " +
+		does: "calls of 1,000 descriptors, 100 at a time over each of 16 connections, while Redis answers " +
 			"nothing",
 		store: redis, rules: "- {key: greedy, rate_limit: {algorithm: sliding_window, unit: hour, requests_per_unit: 1000}}\n",
 		tolerant: true, strike: pausedCrowd,
 	},
 	{
 		letter: "J", name: "Redis answers too much",
-		does:  "a proxy adds one reply to those of Redis, while callers count on counters of their own",
+		does:  "a proxy adds one reply to those of Redis",
 		store: redis, rules: countRules, tolerant: true, quiet: true, prepare: throughChatterbox(":1\r\n"),
 		strike: extraReplies,
 	},
@@ -60,7 +60,7 @@ func algorithmOn(store storeName, algorithm string) string {
 func greedy(store storeName, algorithm string) attack {
 	return attack{
 		letter: "B", name: fmt.Sprintf("1,000 descriptors on %s, %s", store, algorithm),
-		does:  "16 callers of such calls, in full also 2 and 3",
+		does:  "2, 3 and 16 callers of such calls",
 		store: store, rules: fmt.Sprintf(
 			"- {key: greedy, rate_limit: {algorithm: %s, unit: hour, requests_per_unit: 1000}}\n",
 			algorithmOn(store, algorithm)),

@@ -19,12 +19,11 @@ import (
 var tlsAttacks = []attack{
 	{
 		letter: "D", name: "long TLS handshakes", prepare: prepareTLS, strike: longHandshakes,
-		does: "connections that begin a TLS handshake with 20,000 names of protocols, which are 60 KB on the wire, and " +
-			"wait; as many that end a handshake of 60 KB",
+		does: "connections whose TLS handshakes of 60 KB name 20,000 protocols; half of them wait in it",
 	},
 	{
 		letter: "D", name: "idle connections with TLS", prepare: prepareTLS, strike: idleTLS,
-		does: "as many as the port takes, each after commands in a record of 14 KB, and with a part of another one",
+		does: "as many as the port takes, each with a part of a record of TLS",
 	},
 }
 

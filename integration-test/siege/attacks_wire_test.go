@@ -19,24 +19,24 @@ import (
 var wireAttacks = []attack{
 	{
 		letter: "D", name: "lists of references",
-		does:   "400 connections (3,500 in full) that each leave one block of 2 KB, whose 1,900 bytes refer to one field",
+		does:   "3,500 connections that each leave one block of headers, whose 1,900 bytes refer to one field",
 		strike: referenceLists,
 	},
 	{
 		letter: "D", name: "bodies in small frames",
-		does: "streams of other methods that send their message in DATA frames of 64 bytes, and never end it: 8 MB (50 MB " +
-			"in full) over 8 connections",
+		does: "streams of other methods whose messages arrive in frames of 64 bytes and never end: 50 MB over " +
+			"8 connections",
 		strike: smallFrames,
 	},
 	{
 		letter: "D", name: "requests of many fields",
-		does:   "calls of 95 fields of a byte without a message, 100 over each of 60 connections, and as many without fields",
+		does: "calls of 95 header fields without a message, 100 over each of 60 connections, and as many " +
+			"without fields",
 		strike: manyFields,
 	},
 	{
 		letter: "K", name: "rapid resets on Redis",
-		does: "calls that are taken back at once while Redis decides them, over 8 connections (in full for 8 s each over " +
-			"2, 8 and 16)",
+		does:  "calls that are taken back at once while Redis decides them, over 2 to 16 connections",
 		store: redis, strike: resetsOnRedis,
 	},
 }

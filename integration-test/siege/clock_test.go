@@ -22,8 +22,8 @@ import (
 var clockAttacks = []attack{
 	{
 		letter: "K", name: "Redis' clock jumps",
-		does: "the clock of Redis goes a day ahead, calls use up their limits, and it goes back; no refusal lasts longer " +
-			"than a window, or than the answer says",
+		does: "the clock of Redis goes a day ahead, calls use up their limits, and it goes back; no refusal " +
+			"lasts longer than a window",
 		rules: clockRules(), quiet: true, tolerant: true, prepare: redisWithClock, strike: clockJumps,
 	},
 }

@@ -67,16 +67,29 @@ var settingsTables = []struct {
 	{"docs/migrating-from-divvy.md", "settings of divvy", settings.DivvyTable, ""},
 }
 
+// settingsMarkdown is the table of a page. Variables in a row that are as for the first server share a line.
 func settingsMarkdown(table []settings.Variable) string {
+	const likeFirst = "as for the first"
 	var b strings.Builder
 	section := ""
-	for _, v := range table {
+	for i, v := range table {
 		if v.Section != section {
 			section = v.Section
 			if section != table[len(table)-1].Section || section != table[0].Section { // else the chapter's title says it
 				fmt.Fprintf(&b, "\n**%s**\n", section)
 			}
 			fmt.Fprint(&b, "\n| variable | type | default | meaning |\n|---|---|---|---|\n")
+		}
+		if strings.HasPrefix(v.Meaning, likeFirst) {
+			if i == 0 || !strings.HasPrefix(table[i-1].Meaning, likeFirst) {
+				fmt.Fprint(&b, "| ")
+			}
+			if fmt.Fprintf(&b, "`%s`", v.Name); i+1 < len(table) && strings.HasPrefix(table[i+1].Meaning, likeFirst) {
+				fmt.Fprint(&b, ", ")
+			} else {
+				fmt.Fprintf(&b, " | | | %s |\n", likeFirst)
+			}
+			continue
 		}
 		fallback := ""
 		if v.Default != "" {

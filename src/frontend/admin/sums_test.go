@@ -113,6 +113,7 @@ func TestSumsOfAPI(t *testing.T) {
 		{with, "/api/history?replicas=all&domain=none", nil, 404, "there is no history"},
 		{with, "/api/history?replicas=all", busy, 503, "busy"},
 		{with, "/api/events?replicas=two", nil, 400, `replicas="two" is not allowed`},
+		{with, "/api/events?domain=shop", nil, 400, `unknown parameter "domain"`},
 		{with, "/api/state?replicas=all", nil, 400, "this page takes none"},
 	} {
 		sum.set(exampleSum("b"), tt.err)
