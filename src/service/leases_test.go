@@ -2,8 +2,10 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"ratelimit/src/operator"
 	"ratelimit/testbed/redistest"
 )
 
@@ -170,5 +173,54 @@ func testQuotasOfLeasedLimit(t *testing.T, redis, key, limits string) {
 	ask(20)
 	if used, has := sums(); used+has != most {
 		t.Errorf("%d units are used, %d by hits, and proxies have %d; %d may", used, admitted, has, most)
+	}
+}
+
+// Callers of all protocols share a leased limit on two replicas: as much passes as it has, and what RESP gives back.
+func TestProtocolsOfLeasedLimit(t *testing.T) {
+	t.Parallel()
+	const most = 500
+	server := redistest.Start(t, redistest.Options{})
+	var replicas [2]*service
+	var resp [2]*respSession
+	for i := range replicas {
+		replicas[i] = launch(t, "domain: d\ncounting: leased\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: 500}}]",
+			"REDIS_URL="+server.Addr, "REDIS_TIMEOUT=5s", "REPLICAS=2", "RESP_PORT=0", "DIVVY_PORT=0", "DIVVY_DOMAIN=d")
+		replicas[i].until("ready", replicas[i].healthy)
+		resp[i] = replicas[i].redisClient(nil)
+	}
+	by := make(map[string]int)
+	for refusedRounds := 0; refusedRounds < 3; refusedRounds++ {
+		for i, s := range replicas {
+			for _, n := range []int{5, 1} {
+				if strings.HasPrefix(resp[i].ask(fmt.Sprintf("RATELIMIT d ip 1 HITS %d", n)), "*5 :0 ") {
+					by["resp"] += n
+					refusedRounds = 0
+				}
+			}
+			if by["resp"] < most/4 {
+				if got := resp[i].ask("RATELIMIT d ip 1 HITS 2 REFUND"); !strings.HasPrefix(got, "*5 :0 ") {
+					t.Fatalf("a refund is answered %s", got)
+				}
+				by["refunds"] += 2
+			}
+			if n := strings.Count(s.say(strings.Repeat("HIT ip=1\n", 7), nil), "OK true "); n > 0 {
+				by["divvy"] += n
+				refusedRounds = 0
+			}
+			if s.ask("1") == http.StatusOK {
+				by["json"]++
+				refusedRounds = 0
+			}
+		}
+	}
+	if n := by["resp"] + by["divvy"] + by["json"] - by["refunds"]; n != most || len(by) != 4 {
+		t.Errorf("%d of %d units pass: %v", n, most, by)
+	}
+	for _, s := range replicas { // The page of each has its lease.
+		rates := api[operator.Rates](s, "/api/rates")
+		if len(rates.Rules) != 1 || rates.Rules[0].Leases == nil || rates.Rules[0].Leases.Counters != 1 {
+			t.Errorf("rates: %+v", rates.Rules)
+		}
 	}
 }
