@@ -93,7 +93,7 @@ descriptors:
       - key: action
         rate_limit: {unit: minute, requests_per_unit: 3}
   - key: ip
-    rate_limit: {unit: second, requests_per_unit: 100}
+    rate_limit: {unit: hour, requests_per_unit: 500000, counting: leased}
 `)
 	s := startService(t, append(dir.env(), "BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr,
 		"REDIS_TIMEOUT=5s", "DISABLE_STATS=true")...)
@@ -115,6 +115,12 @@ descriptors:
 	desk.Await("document.querySelector('#denials-table tbody th .mono')?.textContent === 'user=eve,action=buy'")
 	desk.Await("[...document.querySelectorAll('#rules-table td')].some((e) => e.textContent === " +
 		"'60 per minute, 10 at once')")
+	const lease = `500000 per hour \(9\d\.\d % by lease, \d+ held, 0 of 1 counters contended\)`
+	desk.Await("[...document.querySelectorAll('#rules-table td')].some((e) => /^" + lease + "$/.test(e.textContent))")
+	top, err := run("top", "--once", "--address", s.debug)
+	if err != nil || !regexp.MustCompile(lease).MatchString(top) {
+		t.Errorf("ratelimit top: %v\n%s", err, top)
+	}
 	desk.Await("/^Requests: \\d[\\d.]*\\/s, /.test(document.getElementById('requests').textContent)")
 	screenshots(desk, phone, "denied")
 
@@ -145,7 +151,7 @@ descriptors:
 		}
 	}
 	screenshots(desk, phone, "outage")
-	top, err := run("top", "--once", "--address", s.debug)
+	top, err = run("top", "--once", "--address", s.debug)
 	if err != nil || !regexp.MustCompile(`(?m)^OUTAGE: Redis has not answered since \d\d:\d\d:\d\d; 100 % of requests get an `+
 		`error \(on_store_failure: error\)$`).MatchString(top) || !strings.Contains(top, "redis (not answering for ") {
 		t.Errorf("ratelimit top: %v\n%s", err, top)
