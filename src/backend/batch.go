@@ -49,9 +49,9 @@ func (b *Batch) Validate() error {
 			return fmt.Errorf("backend: an amount of %d is above 2^48", h.Amount)
 		case !h.Op.Valid():
 			return fmt.Errorf("backend: %v is not known", h.Op)
-		case h.Fallback >= numFallbacks:
+		case !Fallbacks.has(h.Fallback):
 			return fmt.Errorf("backend: %v is not known", h.Fallback)
-		case h.Counting >= numCountings || h.OnContention >= numContentions:
+		case !Countings.has(h.Counting) || !Contentions.has(h.OnContention):
 			return fmt.Errorf("backend: %v or %v is not known", h.Counting, h.OnContention)
 		case h.Window != 0 && (h.Op != algorithm.Refund || h.StoresRemaining || !h.Limit.HasWindowEnd()):
 			return fmt.Errorf("backend: a %v on a %v names the window up to %d", h.Op, h.Limit.Kind, h.Window)

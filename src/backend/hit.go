@@ -2,8 +2,6 @@ package backend
 
 import (
 	"encoding/binary"
-	"fmt"
-	"slices"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend/siphash"
@@ -62,28 +60,13 @@ const (
 	Exact Counting = iota
 	// Leased charges hits to units that this replica has taken from the store before.
 	Leased
-
-	numCountings
 )
 
-var countingNames = [numCountings]string{"exact", "leased"}
+// Countings has the words of all countings.
+var Countings = Words[Counting]{"counting", []string{"exact", "leased"}}
 
 // String returns the word that rule files use.
-func (c Counting) String() string {
-	if c < numCountings {
-		return countingNames[c]
-	}
-	return fmt.Sprintf("counting %d", uint8(c))
-}
-
-// ParseCounting returns the counting with that word.
-func ParseCounting(word string) (c Counting, ok bool) {
-	i := slices.Index(countingNames[:], word)
-	return Counting(max(i, 0)), i >= 0
-}
-
-// CountingNames returns the words of all countings.
-func CountingNames() []string { return slices.Clone(countingNames[:]) }
+func (c Counting) String() string { return Countings.of(c) }
 
 // Contention says what happens to a hit if the store has nothing left, and other replicas may hold units.
 type Contention uint8
@@ -93,28 +76,13 @@ const (
 	Wait Contention = iota
 	// Refuse refuses the hit at once.
 	Refuse
-
-	numContentions
 )
 
-var contentionNames = [numContentions]string{"wait", "refuse"}
+// Contentions has the words of all contentions.
+var Contentions = Words[Contention]{"on_contention", []string{"wait", "refuse"}}
 
 // String returns the word that rule files use.
-func (c Contention) String() string {
-	if c < numContentions {
-		return contentionNames[c]
-	}
-	return fmt.Sprintf("contention %d", uint8(c))
-}
-
-// ParseContention returns the contention with that word.
-func ParseContention(word string) (c Contention, ok bool) {
-	i := slices.Index(contentionNames[:], word)
-	return Contention(max(i, 0)), i >= 0
-}
-
-// ContentionNames returns the words of all contentions.
-func ContentionNames() []string { return slices.Clone(contentionNames[:]) }
+func (c Contention) String() string { return Contentions.of(c) }
 
 // AnyAtomic reports whether at least one of the hits is atomic.
 func AnyAtomic(hits []Hit) bool {
@@ -166,25 +134,10 @@ const (
 	FallbackDeny
 	// FallbackLocal counts the hit in this process, against this replica's share of the limit.
 	FallbackLocal
-
-	numFallbacks
 )
 
-var fallbackNames = [numFallbacks]string{"error", "allow", "deny", "local"}
+// Fallbacks has the words of all fallbacks.
+var Fallbacks = Words[Fallback]{"on_store_failure", []string{"error", "allow", "deny", "local"}}
 
 // String returns the word that rule files use.
-func (f Fallback) String() string {
-	if f < numFallbacks {
-		return fallbackNames[f]
-	}
-	return fmt.Sprintf("fallback %d", uint8(f))
-}
-
-// ParseFallback returns the fallback with that word.
-func ParseFallback(word string) (f Fallback, ok bool) {
-	i := slices.Index(fallbackNames[:], word)
-	return Fallback(max(i, 0)), i >= 0
-}
-
-// FallbackNames returns the words of all fallbacks.
-func FallbackNames() []string { return slices.Clone(fallbackNames[:]) }
+func (f Fallback) String() string { return Fallbacks.of(f) }

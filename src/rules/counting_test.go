@@ -43,7 +43,7 @@ func TestCountingKeepsCounters(t *testing.T) {
 	t.Parallel()
 	keys := func(text, counting, ask string) (list []string) {
 		opt := compile.Options{}
-		opt.Counting, _ = backend.ParseCounting(counting)
+		opt.Counting, _ = backend.Countings.Parse(counting)
 		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, opt)
 		if err != nil {
 			t.Fatal(err)

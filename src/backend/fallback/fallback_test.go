@@ -105,7 +105,7 @@ func TestModes(t *testing.T) {
 	next := inMemory(t)
 	s := open(t, next, 1)
 	hits := func(amount uint64, op algorithm.Op) (hits []backend.Hit) {
-		for i := range backend.FallbackNames() {
+		for i := range backend.Fallbacks.Names() {
 			f := backend.Fallback(i)
 			hits = append(hits, backend.Hit{
 				Key: []byte(f.String()), Limit: fixed(10, time.Minute), Amount: amount,

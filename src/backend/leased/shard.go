@@ -53,7 +53,7 @@ type chunk [chunkLeases]record
 
 // hash is what tells counters apart: 104 bits, which also give the shard.
 type hash struct {
-	record uint64 // record.hash
+	record uint64 // the half that records have
 	tag    uint32
 	shard  uint8
 }

@@ -30,10 +30,10 @@ type DomainConfig struct {
 	// ChargeMode and OnReject are the defaults of Descriptors; OnReject is also the default of Rules.
 	ChargeMode *Positioned[string] `yaml:"charge"`
 	OnReject   *Positioned[string] `yaml:"on_reject"`
-	// Fallback is one of backend.FallbackNames. It holds for limits without a fallback, also for those in requests. Nil
+	// Fallback is one of backend.Fallbacks. It holds for limits without a fallback, also for those in requests. Nil
 	// stands for Options.Fallback.
 	Fallback *Positioned[string] `yaml:"on_store_failure"`
-	// Counting is one of backend.CountingNames, and OnContention one of backend.ContentionNames. They hold for the same
+	// Counting is one of backend.Countings, and OnContention one of backend.Contentions. They hold for the same
 	// limits as Fallback. Nil stands for those of Options.
 	Counting     *Positioned[string] `yaml:"counting"`
 	OnContention *Positioned[string] `yaml:"on_contention"`

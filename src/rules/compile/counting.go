@@ -11,12 +11,12 @@ import (
 
 // parseCounting returns what v, the value of counting, names. If v is nil, it returns the inherited one.
 func (c *report) parseCounting(inherited backend.Counting, v *Positioned[string]) backend.Counting {
-	return parseWord(c, inherited, v, "counting", backend.ParseCounting, backend.CountingNames())
+	return parseWord(c, inherited, v, &backend.Countings)
 }
 
 // parseContention returns what v, the value of on_contention, names. If v is nil, it returns the inherited one.
 func (c *report) parseContention(inherited backend.Contention, v *Positioned[string]) backend.Contention {
-	return parseWord(c, inherited, v, "on_contention", backend.ParseContention, backend.ContentionNames())
+	return parseWord(c, inherited, v, &backend.Contentions)
 }
 
 // setCounting sets r.Counting and r.OnContention of a limit of d. r.Limit is set, unless the limit has a problem. A

@@ -315,21 +315,19 @@ func (s *StoreSupport) adviseOtherStores() string {
 // parseFallback returns the fallback that v, the value of on_store_failure, names. If v is nil, it returns the
 // inherited one.
 func (c *report) parseFallback(inherited backend.Fallback, v *Positioned[string]) backend.Fallback {
-	return parseWord(c, inherited, v, "on_store_failure", backend.ParseFallback, backend.FallbackNames())
+	return parseWord(c, inherited, v, &backend.Fallbacks)
 }
 
-// parseWord returns what v, the value of a setting, means: one of words, as parse reads them. If v is nil, it returns
-// the inherited value.
-func parseWord[T any](c *report, inherited T, v *Positioned[string], setting string,
-	parse func(word string) (value T, known bool), words []string,
-) T {
+// parseWord returns what v, the value of a setting, means: one of words. If v is nil, it returns the inherited value.
+func parseWord[T ~uint8](c *report, inherited T, v *Positioned[string], words *backend.Words[T]) T {
 	if v == nil {
 		return inherited
 	}
-	value, known := parse(v.Value)
+	value, known := words.Parse(v.Value)
 	if !known {
-		c.problems.Add(v.Pos, rules.SuggestFix(v.Value, words, "write "+rules.JoinWithOr(words)), "%s is not known: %s",
-			setting, rules.Quote(v.Value))
+		all := words.Names()
+		c.problems.Add(v.Pos, rules.SuggestFix(v.Value, all, "write "+rules.JoinWithOr(all)), "%s is not known: %s",
+			words.Setting, rules.Quote(v.Value))
 	}
 	return value
 }

@@ -54,7 +54,7 @@ func (c *limitCompiler) refuseBesideUnlimited(cfg *RateLimitConfig) {
 // is the default of the domain.
 func (c *limitCompiler) checkSettings(cfg *RateLimitConfig, kind algorithm.Kind, counting backend.Counting) {
 	if v := cfg.Counting; v != nil {
-		counting, _ = backend.ParseCounting(v.Value)
+		counting, _ = backend.Countings.Parse(v.Value)
 	}
 	on := map[string]bool{
 		"":                 true,

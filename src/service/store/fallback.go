@@ -48,7 +48,7 @@ func (s *Store) addFallback() error {
 	s.cfg.Heap.Watch(func() int64 { return f.Stats().LocalCounters.Bytes }, s.cfg.MemoryMaxBytes)
 	s.cfg.Figures.ShowFigures("fallback", "", func() (v fallbackFigures) {
 		v.Stats, v.Replicas, v.Hits = f.Stats(), s.Replicas.Count(), make(map[string]uint64)
-		for i, word := range backend.FallbackNames() {
+		for i, word := range backend.Fallbacks.Names() {
 			v.Hits[word] = v.UnansweredHits[i]
 		}
 		return v
@@ -64,7 +64,7 @@ type fallbackFigures struct {
 
 // DefaultFallback returns the on_store_failure of rules that do not name one.
 func DefaultFallback(cfg *settings.Settings) backend.Fallback {
-	f, _ := backend.ParseFallback(cfg.Failure.DefaultMode) // Package settings has checked the mode.
+	f, _ := backend.Fallbacks.Parse(cfg.Failure.DefaultMode) // Package settings has checked the mode.
 	return f
 }
 

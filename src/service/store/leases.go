@@ -14,13 +14,13 @@ import (
 
 // DefaultCounting returns the counting of rules that do not name one.
 func DefaultCounting(cfg *settings.Settings) backend.Counting {
-	c, _ := backend.ParseCounting(cfg.CountingMode) // Package settings has checked the mode.
+	c, _ := backend.Countings.Parse(cfg.CountingMode) // Package settings has checked the mode.
 	return c
 }
 
 // DefaultContention returns the on_contention of rules that do not name one.
 func DefaultContention(cfg *settings.Settings) backend.Contention {
-	c, _ := backend.ParseContention(cfg.ContentionMode) // Package settings has checked the mode.
+	c, _ := backend.Contentions.Parse(cfg.ContentionMode) // Package settings has checked the mode.
 	return c
 }
 

@@ -110,7 +110,7 @@ func awayFor(d time.Duration) time.Duration { return d.Round(time.Second) }
 func decidedText(from, to *fallback.Stats) string {
 	var total uint64
 	var parts []string
-	for i, word := range backend.FallbackNames() {
+	for i, word := range backend.Fallbacks.Names() {
 		if n := to.UnansweredHits[i] - from.UnansweredHits[i]; backend.Fallback(i) != backend.FallbackError && n > 0 {
 			total += n
 			parts = append(parts, fmt.Sprintf("%d %s", n, word))
