@@ -173,6 +173,20 @@ var leaseMutants = []leaseMutant{
 	{"learn.go", "return b.Verdicts[i].Over && !t.asks", "return !t.asks"},
 	{"store.go", "a.amount > h.Amount && !h.Limit.CountBlocked", "a.amount > h.Amount"},
 
+	// Units of the next window.
+	{"ahead.go", "l.flags&askedAheadFlag == 0 && ", ""},
+	{"ahead.go", "l.limit.FollowsLocalClock() && l.used >= busyUnits", "l.limit.FollowsLocalClock()"},
+	{"ahead.go", "!ok || reply.begins() > now.wall", "!ok"},
+	{"ahead.go", "time.Duration(begins-now.wall)", "0*time.Duration(begins-now.wall)"},
+	{"ahead.go", "; reply.verdict.Charged {", "; true {"},
+	{"run.go", "b.Ahead = time.Duration(window - now.wall)", ""},
+	{"run.go", "at := instant{max(now.wall, r.window), now.mono}", "at := now"},
+	{"run.go", "\ts.learnBegun(s.now())\n\ts.giveBackUnneeded", "\ts.giveBackUnneeded"},
+	{"run.go", "\ts.returnAhead(ctx)\n", ""},
+	{"store.go", "\t\ts.learnAhead(a.ref, now)\n", ""},
+	{"edit.go", "\ts.learnBegun(s.now())\n", ""},
+	{"edit.go", "\ts.returnAhead(ctx)\n", ""},
+
 	// Groups, and limits that change.
 	{"learn.go", "!l.isNone() && l.windowEnd == r.windowEnd", "!l.isNone()"},
 	{"learn.go", "given = l.giveBack(h.Amount, now)", "given = l.giveBack(h.Amount+1, now)"},

@@ -16,16 +16,21 @@ type Batch struct {
 	Verdicts []Verdict
 	// Now is the instant of the batch in virtual time. Zero means the store's clock.
 	Now time.Time
+	// Ahead is how far ahead of its clock a store decides a batch that is not in virtual time. All its limits are fixed
+	// windows, which follow the clock of this process: the counter is that of the window at that instant, and lives until
+	// its end.
+	Ahead time.Duration
 	// DecidedAt is the time of this process' clock, or Now, in nanoseconds since the Unix epoch, by which a store
 	// decided the batch. It is 0 if no store set it. In Redis, algorithms other than fixed_window follow the clock of
 	// Redis instead.
 	DecidedAt int64
 }
 
-// UnixNano returns Now, or the time of this process' clock if Now is zero, in nanoseconds since the Unix epoch.
+// UnixNano returns Now, or the time of this process' clock and Ahead if Now is zero, in nanoseconds since the Unix
+// epoch.
 func (b *Batch) UnixNano() int64 {
 	if b.Now.IsZero() {
-		return time.Now().UnixNano()
+		return time.Now().Add(b.Ahead).UnixNano()
 	}
 	return b.Now.UnixNano()
 }
@@ -43,6 +48,8 @@ func (b *Batch) Validate() error {
 		switch {
 		case h.Limit == nil:
 			return errors.New("backend: a hit without a limit")
+		case b.Ahead != 0 && h.Limit.Kind != algorithm.FixedWindow:
+			return fmt.Errorf("backend: a %v is asked %v ahead", h.Limit.Kind, b.Ahead)
 		case h.TagLength < 0 || h.TagLength > len(h.Key):
 			return fmt.Errorf("backend: a tag of %d bytes for a key of %d", h.TagLength, len(h.Key))
 		case h.Amount > algorithm.MaxAmount:

@@ -21,6 +21,7 @@ func TestBatchCheck(t *testing.T) {
 		name     string
 		hits     []Hit
 		verdicts int
+		ahead    time.Duration
 		now      time.Time
 		want     string // empty: it is fine
 	}{
@@ -77,6 +78,13 @@ func TestBatchCheck(t *testing.T) {
 			want: "backend: a limit without a period",
 		},
 		{
+			name: "ahead of the store's clock", hits: []Hit{{Limit: &algorithm.Limit{
+				Kind: algorithm.GCRA, Max: 1,
+				Period: time.Second,
+			}}}, verdicts: 1, ahead: time.Second,
+			want: "backend: a gcra is asked 1s ahead",
+		},
+		{
 			name: "a tag below nothing", hits: []Hit{{Key: []byte("abc"), TagLength: -1, Limit: limit}}, verdicts: 1,
 			want: "backend: a tag of -1 bytes for a key of 3",
 		},
@@ -102,7 +110,7 @@ func TestBatchCheck(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			b := Batch{Hits: test.hits, Verdicts: make([]Verdict, test.verdicts), Now: test.now}
+			b := Batch{Hits: test.hits, Verdicts: make([]Verdict, test.verdicts), Now: test.now, Ahead: test.ahead}
 			if got := words(b.Validate()); got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}

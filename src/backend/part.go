@@ -30,7 +30,7 @@ func (p *SubBatch) Add(b *Batch, i int, asLook bool) {
 	p.Hits = append(p.Hits, h)
 	p.Verdicts = append(p.Verdicts, Verdict{})
 	p.BatchIndexes = append(p.BatchIndexes, i)
-	p.Now = b.Now
+	p.Now, p.Ahead = b.Now, b.Ahead
 }
 
 // Send sends the part to next, copies the verdicts to b and removes all hits. It does not send an empty part.

@@ -12,7 +12,9 @@
 //	        the store is charged with the units of the hit and, if it is alone, with more for later ones
 //
 // A replica takes the 2n-th part of what is left, with n replicas, so the units that replicas hold shrink as the limit
-// is used up. It takes more before its units are used up, while no hit waits; see Store.refill.
+// is used up. It takes more before its units are used up, while no hit waits; see Store.refill. Those of the next fixed
+// window are charged under its key shortly before it begins, by the clock of this process, and their reply is learned
+// when it has begun; see aheadReplies.
 //
 // # States of a lease
 //

@@ -10,6 +10,7 @@ import (
 // backend.Editor. Units that a replica needs at that time, or cannot give back because it does not reach the store,
 // were taken before the change, and may be used afterwards.
 func (s *Store) SetCounts(ctx context.Context, b *backend.Batch) error {
+	s.learnBegun(s.now())
 	s.contended.mu.Lock()
 	for i := range b.Hits {
 		h := &b.Hits[i]
@@ -53,6 +54,7 @@ func (s *Store) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix,
 	if dryRun {
 		return backend.EditorOf(s.cfg.Next).ResetPrefixes(ctx, prefixes, true, found)
 	}
+	s.returnAhead(ctx)
 	s.contended.mu.Lock()
 	s.contended.untold = append(s.contended.untold, allCounters)
 	s.contended.mu.Unlock()

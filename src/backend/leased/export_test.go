@@ -15,7 +15,7 @@ func (s *Store) Refill(ctx context.Context) {
 	for {
 		select {
 		case r := <-s.refills:
-			s.refill(ctx, []ref{r}, new(backend.Batch))
+			s.refill(ctx, []refill{r}, new(backend.Batch))
 		default:
 			return
 		}
@@ -29,8 +29,12 @@ func (s *Store) SweepAll() {
 	}
 }
 
-// Units returns the units of the lease of h, and those of all leases that wait to be given back.
+// Units returns the units of the lease of h, and those of all leases that wait to be given back, or for a window that
+// has begun to be noticed.
 func (s *Store) Units(h backend.Hit) (held, waiting uint64) {
+	for _, r := range s.ahead.begun(s.now()) {
+		waiting += s.ahead.all[r].hit.Amount
+	}
 	s.forEachLease(&backend.Batch{Hits: []backend.Hit{h}}, func(_ *shard, l lease, _ instant) { held = uint64(l.held) })
 	s.returns.mu.Lock()
 	defer s.returns.mu.Unlock()

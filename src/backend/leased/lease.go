@@ -53,14 +53,16 @@ type state struct {
 	beforeThat  approx // units used in the tick before recentTick
 	size        approx // how many units were taken last
 	generation  uint8  // counts the uses of the slot, which are seconds apart, so that an old ref finds another one
-	flags       uint8  // isAskingFlag, and above it limitChanges
+	flags       uint8  // isAskingFlag, askedAheadFlag, and above them limitChanges
 }
 
 const (
 	// maxUnits is the most units that are held or counted. Counters with a larger capacity are counted exactly.
 	maxUnits = algorithm.MaxLeaseCapacity
-	// isAskingFlag says that units were asked for, and that there is no reply yet.
-	isAskingFlag = 1
+	// isAskingFlag says that units were asked for, and that there is no reply yet; askedAheadFlag that units of the next
+	// window were asked for.
+	isAskingFlag, askedAheadFlag = 1, 2
+	limitChange                  = 4 // in flags
 )
 
 func (s *state) isAsking() bool { return s.flags&isAskingFlag != 0 }
@@ -72,11 +74,11 @@ func (s *state) setAsking(isAsking bool) {
 }
 
 // limitChanges returns how often hits came with another limit in this window. It does not count beyond maxLimitChanges.
-func (s *state) limitChanges() int { return int(s.flags >> 1) }
+func (s *state) limitChanges() int { return int(s.flags / limitChange) }
 
 func (s *state) countLimitChange() {
 	if s.limitChanges() <= maxLimitChanges {
-		s.flags += isAskingFlag << 1
+		s.flags += limitChange
 	}
 }
 

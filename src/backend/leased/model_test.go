@@ -208,7 +208,7 @@ func (r *replica) Take(_ context.Context, b *backend.Batch) error {
 		fault = 3
 	}
 	lost := errors.New("no answer")
-	wall := int64(w.now + r.wallAt)
+	wall := int64(w.now + r.wallAt + b.Ahead)
 	hits := slices.Clone(b.Hits)
 	for i := range hits {
 		hits[i].Key = slices.Clone(hits[i].Key)
@@ -346,6 +346,9 @@ func (w *world) play(steps int) error {
 	pause := w.limits[0].Period / time.Duration(10+w.rng.IntN(2000))
 	for i := range steps {
 		w.now += time.Duration(w.rng.Int64N(int64(2*pause) + 1))
+		if w.rng.IntN(40) == 0 {
+			w.approachEnd()
+		}
 		r := w.replicas[w.rng.IntN(len(w.replicas))]
 		if w.now < r.pausedUntil {
 			continue
@@ -366,10 +369,22 @@ func (w *world) play(steps int) error {
 			return w.err
 		}
 	}
-	if err := w.checkPeriods(); err != nil {
+	w.approachEnd()
+	if err := cmp.Or(w.err, w.checkPeriods()); err != nil {
 		return err
 	}
 	return w.checkReturned()
+}
+
+// approachEnd lets time pass until a window is about to end, so that replicas take units of the next one.
+func (w *world) approachEnd() {
+	_, end := algorithm.WindowBounds(int64(w.now), w.limits[0].Period)
+	w.now = max(w.now, time.Duration(end)-time.Duration(w.rng.Int64N(int64(time.Second/4))))
+	for range 20 {
+		if r := w.replicas[w.rng.IntN(len(w.replicas))]; w.now >= r.pausedUntil {
+			w.step(r)
+		}
+	}
 }
 
 // step is something that replicas do all the time.
@@ -617,6 +632,11 @@ func (w *world) checkReturned() error {
 	h.Op = algorithm.Look
 	if count := w.apply(h, int64(w.now)).After; int64(count) != w.net[in] {
 		return fmt.Errorf("%d units are charged, and %d were used", count, w.net[in])
+	}
+	if h.Limit.Kind == algorithm.FixedWindow {
+		if count := w.apply(h, int64(w.now+h.Limit.Period)).After; count != 0 {
+			return fmt.Errorf("%d units are charged in the next window", count)
+		}
 	}
 	return nil
 }

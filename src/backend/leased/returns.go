@@ -82,11 +82,13 @@ func (s *Store) returnUnits(sh *shard, l lease, units uint64) {
 
 // flushReturns gives back all units that are queued. Those of a call that the store does not answer are lost until
 // their window ends: they may have been given back, and a second time would be too many.
-func (s *Store) flushReturns(ctx context.Context) {
-	hits := s.returns.takeAll(s.now())
+func (s *Store) flushReturns(ctx context.Context) { s.giveBackHits(ctx, s.returns.takeAll(s.now()), 0) }
+
+// giveBackHits sends refunds, so far ahead of the clock.
+func (s *Store) giveBackHits(ctx context.Context, hits []backend.Hit, ahead time.Duration) {
 	for len(hits) > 0 {
 		n := min(len(hits), returnsPerBatch)
-		b := backend.Batch{Hits: hits[:n], Verdicts: make([]backend.Verdict, n)}
+		b := backend.Batch{Hits: hits[:n], Verdicts: make([]backend.Verdict, n), Ahead: ahead}
 		for i := range b.Hits {
 			b.Hits[i].GroupID = uint16(i)
 		}

@@ -2,6 +2,7 @@ package leased
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -71,6 +72,7 @@ func (s *Store) wakeUp() {
 // does not need. Run calls it.
 func (s *Store) Tick(ctx context.Context) {
 	s.tell(ctx)
+	s.learnBegun(s.now())
 	s.giveBackUnneeded(s.now())
 	s.flushReturns(ctx)
 }
@@ -79,6 +81,7 @@ func (s *Store) Tick(ctx context.Context) {
 func (s *Store) Finish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
+	s.returnAhead(ctx)
 	now := s.now()
 	s.forAll(func(sh *shard, l lease, _ uint32) { s.takeBack(sh, l, now) })
 	s.flushReturns(ctx)
@@ -178,44 +181,70 @@ func (s *Store) changeLimit(sh *shard, l lease, h *backend.Hit, now instant) lea
 	return l
 }
 
+// refill is a lease that needs more units.
+type refill struct {
+	ref
+	// window is the beginning of the window whose units it needs, by instant.wall; 0: the current one.
+	window int64
+}
+
 // askForMore queues a lease that needs more units. The caller holds mu of its shard.
 func (s *Store) askForMore(r ref, l lease) {
 	select {
-	case s.refills <- r:
+	case s.refills <- refill{r, 0}:
 		l.setAsking(true)
 	default: // A hit will ask when the units are used up.
+	}
+}
+
+// askAhead queues a lease that needs units of the next window. The caller holds mu of its shard.
+func (s *Store) askAhead(r ref, l lease) {
+	select {
+	case s.refills <- refill{r, l.end}:
+		l.flags |= askedAheadFlag
+	default: // The next hit tries it again.
 	}
 }
 
 // refillUntil takes units for the leases that were queued, until ctx ends.
 func (s *Store) refillUntil(ctx context.Context) {
 	var b backend.Batch
-	var refs []ref
+	var refills []refill
 	for {
 		select {
 		case r := <-s.refills:
-			refs = append(refs[:0], r)
+			refills = append(refills[:0], r)
 		case <-ctx.Done():
 			return
 		}
-		for more := true; more && len(refs) < refillsPerBatch; {
+		for more := true; more && len(refills) < refillsPerBatch; {
 			select {
 			case r := <-s.refills:
-				refs = append(refs, r)
+				refills = append(refills, r)
 			default:
 				more = false
 			}
 		}
-		s.refill(ctx, refs, &b)
+		for len(refills) > 0 {
+			of := slices.IndexFunc(refills, func(r refill) bool { return r.window != refills[0].window })
+			if of < 0 {
+				of = len(refills)
+			}
+			s.refill(ctx, refills[:of], &b)
+			refills = refills[of:]
+		}
 	}
 }
 
-// refill takes units for leases, in one batch. It keeps the memory of b.
-func (s *Store) refill(ctx context.Context, refs []ref, b *backend.Batch) {
+// refill takes units of one window for leases, in one batch. It keeps the memory of b.
+func (s *Store) refill(ctx context.Context, refills []refill, b *backend.Batch) {
 	now := s.now()
-	b.Hits, b.Verdicts = b.Hits[:0], b.Verdicts[:0]
-	asked := refs[:0]
-	for _, r := range refs {
+	b.Hits, b.Verdicts, b.Ahead = b.Hits[:0], b.Verdicts[:0], 0
+	if window := refills[0].window; window > now.wall {
+		b.Ahead = time.Duration(window - now.wall)
+	}
+	asked := refills[:0]
+	for _, r := range refills {
 		if h, ok := s.refillHit(r, now); ok {
 			h.GroupID = uint16(len(asked))
 			b.Hits, b.Verdicts, asked = append(b.Hits, h), append(b.Verdicts, backend.Verdict{}), append(asked, r)
@@ -238,16 +267,20 @@ func (s *Store) refill(ctx context.Context, refs []ref, b *backend.Batch) {
 }
 
 // refillHit returns a charge of the units that the lease needs; ok is false if it needs none.
-func (s *Store) refillHit(r ref, now instant) (h backend.Hit, ok bool) {
+func (s *Store) refillHit(r refill, now instant) (h backend.Hit, ok bool) {
 	r.shard.mu.Lock()
 	defer r.shard.mu.Unlock()
 	l := r.lease()
 	if l.isNone() {
 		return h, false
 	}
-	units := l.wanted(0, s.replicas(), now)
-	if units < 2 || !l.isUp(now) || now.forLimit(l.limit) >= l.end {
-		l.setAsking(false)
+	if r.window > 0 && r.window != l.end {
+		return h, false // A hit was in that window already.
+	}
+	at := instant{max(now.wall, r.window), now.mono}
+	units := l.wanted(0, s.replicas(), at)
+	if needs := r.window > 0 || l.isUp(now) && now.forLimit(l.limit) < l.end; !needs || units < 2 {
+		l.setAsking(l.isAsking() && r.window > 0)
 		return h, false
 	}
 	limit, key := *l.limit, r.shard.key(l)
@@ -258,17 +291,28 @@ func (s *Store) refillHit(r ref, now instant) (h backend.Hit, ok bool) {
 }
 
 // learnRefill adds the units that the store gave to a lease.
-func (s *Store) learnRefill(r ref, h *backend.Hit, v *backend.Verdict, asked instant) {
-	sh := r.shard
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	l := r.lease()
-	if !l.isNone() {
-		l.setAsking(false)
-	}
-	if v.Err != nil {
+func (s *Store) learnRefill(r refill, h *backend.Hit, v *backend.Verdict, asked instant) {
+	r.shard.mu.Lock()
+	defer r.shard.mu.Unlock()
+	if r.window > 0 {
+		if v.Err == nil {
+			s.ahead.add(r.ref, aheadReply{*h, *v})
+			s.learnAhead(r.ref, s.now())
+		}
 		return
 	}
+	if l := r.lease(); !l.isNone() {
+		l.setAsking(false)
+	}
+	if v.Err == nil {
+		s.learnUnits(r.ref, h, v, asked)
+	}
+}
+
+// learnUnits adds the units that the store gave, when it was asked at the instant asked. The caller holds mu of the
+// shard.
+func (s *Store) learnUnits(r ref, h *backend.Hit, v *backend.Verdict, asked instant) {
+	l := r.lease()
 	surplus, granted := settle(h.Limit, v, 1, h.Amount), uint64(0)
 	if v.Charged {
 		granted = h.Amount - surplus

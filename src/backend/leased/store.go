@@ -38,7 +38,8 @@ type Store struct {
 	limits      limitTable
 	scratchPool sync.Pool // contains *scratch
 
-	refills   chan ref // leases that need more units
+	refills   chan refill
+	ahead     aheadReplies
 	returns   returnQueue
 	contended contendedLeases
 	figures   figures
@@ -54,7 +55,7 @@ func New(cfg Config) *Store {
 	}
 	s := &Store{
 		cfg: cfg, started: time.Now(), seeds: hashSeeds{maphash.MakeSeed(), maphash.MakeSeed()},
-		refills: make(chan ref, maxRefills), wake: make(chan struct{}, 1), sleep: sleep,
+		refills: make(chan refill, maxRefills), wake: make(chan struct{}, 1), sleep: sleep,
 	}
 	s.scratchPool.New = func() any { return new(scratch) }
 	s.limits.init()
@@ -252,6 +253,9 @@ func (s *Store) serve(
 		l = s.changeLimit(sh, l, h, now)
 	}
 	a = ask{ref: ref{sh, slot, l.generation}, amount: h.Amount}
+	if !l.contains(now) {
+		s.learnAhead(a.ref, now)
+	}
 	held := uint64(l.held)
 	if back := l.expire(now); back > 0 {
 		s.returnUnits(sh, l, back)
@@ -285,6 +289,9 @@ func (s *Store) serve(
 	l.setOutcome(&v.Outcome, h.Op, h.Amount, now)
 	if !l.isAsking() && h.Op != algorithm.Refund && l.isUp(now) && l.wanted(0, s.replicas(), now) > 1 {
 		s.askForMore(a.ref, l)
+	}
+	if l.isEnding(now) {
+		s.askAhead(a.ref, l)
 	}
 	a.amount = served
 	return a

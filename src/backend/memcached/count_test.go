@@ -242,6 +242,29 @@ func TestCalendarExpiry(t *testing.T) {
 	}
 }
 
+// A batch that is decided ahead counts in the next window, whose counter lives until its end.
+func TestCountsAhead(t *testing.T) {
+	t.Parallel()
+	server := memcachedtest.Start(t, memcachedtest.Options{})
+	s := open(t, Config{Servers: []string{server.Addr}})
+	next := time.Now().Truncate(time.Hour).Add(time.Hour)
+	b := backend.Batch{
+		Hits:     []backend.Hit{{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 3}},
+		Verdicts: make([]backend.Verdict, 1), Ahead: time.Until(next) + time.Second,
+	}
+	if err := s.Take(t.Context(), &b); err != nil || b.Verdicts[0].Err != nil {
+		t.Fatal(err, b.Verdicts[0].Err)
+	}
+	key := string(appendKey(nil, &b.Hits[0], next.UnixNano(), false, 0))
+	if got := server.Get(t, key); got != "3" {
+		t.Errorf("the count of %s is %q, want 3", key, got)
+	}
+	life, want := server.TTL(t, key), time.Until(next.Add(time.Hour))
+	if life < want-3*time.Second || life > want+2*time.Hour {
+		t.Errorf("%s lives for %v, want %v", key, life, want)
+	}
+}
+
 // Counters outlive their windows, those of months and years too, which upstream
 // loses at once.
 func TestExpiry(t *testing.T) {

@@ -46,7 +46,7 @@ func (p protocol) FillCall(c *remote.Call, b *backend.Batch, now int64) error {
 		hit := remote.NewHit(h)
 		hit.ResolveWindow(h, now)
 		hit.Cost = remote.CommandCost
-		ttl := remote.WindowTTL(h.Limit, now) + ttlSlack
+		ttl := remote.WindowTTL(h.Limit, now) + b.Ahead + ttlSlack
 		sliding := h.Limit.Kind == algorithm.SlidingWindowCounter
 		if sliding {
 			ttl += h.Limit.Period

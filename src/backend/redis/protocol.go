@@ -55,7 +55,7 @@ func (p *protocol) FillCall(c *remote.Call, b *backend.Batch, now int64) error {
 				hit.WindowStart, hit.WindowEnd = start/int64(time.Microsecond), stop/int64(time.Microsecond)
 			}
 			hit.CountDown = h.StoresRemaining && !virtual
-			hit.SetTTL(remote.WindowTTL(h.Limit, now), p.cfg.ExpirationJitter, virtual)
+			hit.SetTTL(remote.WindowTTL(h.Limit, now)+b.Ahead, p.cfg.ExpirationJitter, virtual)
 			switch {
 			case group:
 				hit.GroupEnd = end

@@ -271,6 +271,26 @@ func TestCalendarExpiry(t *testing.T) {
 	}
 }
 
+// A batch that is decided ahead counts in the next window, whose counter lives until its end.
+func TestCountsAhead(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	s := open(t, Config{Addr: server.Addr})
+	h := backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 3}
+	next := time.Now().Truncate(time.Hour).Add(time.Hour)
+	b := backend.Batch{Hits: []backend.Hit{h}, Verdicts: make([]backend.Verdict, 1), Ahead: time.Until(next) + time.Second}
+	if err := s.Take(t.Context(), &b); err != nil || b.Verdicts[0].WindowEnd != next.Add(time.Hour).UnixNano() {
+		t.Errorf("%v, %+v", err, b.Verdicts[0])
+	}
+	key, want := fmt.Sprint("k_", next.Unix()), int64(time.Until(next.Add(time.Hour)).Seconds())
+	if got := fmt.Sprint(server.Do(t, "GET", key)); got != "3" {
+		t.Errorf("the count of %s is %s, want 3", key, got)
+	}
+	if got, _ := server.Do(t, "TTL", key).(int64); got < want || got > want+10 {
+		t.Errorf("%d seconds to live, want %d", got, want)
+	}
+}
+
 // Keys of one window do not all expire at once.
 func TestJitterSpreads(t *testing.T) {
 	t.Parallel()

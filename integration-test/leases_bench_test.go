@@ -1,0 +1,85 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ratelimit/src/tools/bench"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/redistest"
+)
+
+// BenchmarkLeasesFarStore measures the durations of calls on 100 leased counters, whose limit has room, with a Redis
+// whose replies come 2 ms or 80 ms late. Each measurement covers several windows, as the first hits of a window may
+// wait for Redis. It reports medians, in milliseconds, and which share of the hits waited.
+func BenchmarkLeasesFarStore(b *testing.B) {
+	for _, away := range []time.Duration{2 * time.Millisecond, 80 * time.Millisecond} {
+		for _, window := range []time.Duration{time.Second, 10 * time.Second, time.Minute} {
+			for _, rate := range []int{1_000, 20_000} {
+				b.Run(fmt.Sprintf("away=%v/window=%v/rate=%d", away, window, rate), func(b *testing.B) {
+					load, asked := startFarLeases(b, away, window)
+					var p50, p99 []float64
+					calls, before := uint64(0), asked()
+					for b.Loop() {
+						r := load(rate, max(4*time.Second, window*5/4))
+						calls += r.Requests
+						p50 = append(p50, float64(r.Latency.P50)/1000)
+						p99 = append(p99, float64(r.Latency.P99)/1000)
+						if r.Answers["OK"] != r.Requests || r.OpenLoop.Unsent > 0 {
+							b.Errorf("of %d calls some were not admitted: %v, %v %s; %d were not sent", r.Requests, r.Answers, r.Errors,
+								r.FirstError, r.OpenLoop.Unsent)
+						}
+					}
+					slices.Sort(p50)
+					slices.Sort(p99)
+					b.ReportMetric(0, "ns/op") // It says nothing here.
+					b.ReportMetric(p50[len(p50)/2], "p50-ms")
+					b.ReportMetric(p99[len(p99)/2], "p99-ms")
+					b.ReportMetric(100*(asked()-before)/float64(calls), "waited-%") // Calls of the warm-up count, too.
+				})
+			}
+		}
+	}
+}
+
+// startFarLeases starts the service with a Redis that is away. load sends calls, and asked returns how many hits were
+// sent to Redis.
+func startFarLeases(
+	b *testing.B, away, window time.Duration,
+) (load func(rate int, d time.Duration) (r bench.Result), asked func() float64) {
+	b.Helper()
+	proxy := harness.StartProxy(b, redistest.Start(b, redistest.Options{}).Addr)
+	proxy.Latency(away)
+	s := harness.NewService(b, "DISABLE_STATS=true", "BACKEND_TYPE=redis", "REDIS_TIMEOUT=5s", "REDIS_URL="+proxy.Addr)
+	s.WriteRules(b, "bench.yaml", fmt.Sprintf("domain: bench\ncounting: leased\ndescriptors:\n"+
+		"- {key: user, rate_limit: {period: %v, requests_per_unit: 100000000}}\n", window))
+	s.Start(b)
+	path, err := harness.BuiltLoad()
+	if err != nil {
+		b.Fatal(err)
+	}
+	load = func(rate int, d time.Duration) (r bench.Result) {
+		out, err := exec.Command(path, "--json", "--client", "lean", "--workload", "uniform", "--keys", "100",
+			"--connections", "2", "--in-flight", "2000", "--warmup", "2s", "--rate", fmt.Sprint(rate), "--duration", d.String(),
+			"--address", s.Addrs["grpc"]).Output()
+		if err != nil || json.Unmarshal(out, &r) != nil {
+			b.Fatalf("%v: %s", err, out)
+		}
+		return r
+	}
+	asked = func() (n float64) {
+		text, err := get("http://" + s.Addrs["debug"] + "/stats")
+		if _, line, found := strings.Cut(string(text), "ratelimit.leases.sent: "); err != nil || !found {
+			b.Fatalf("/stats: %v\n%s", err, text)
+		} else if _, err := fmt.Sscan(line, &n); err != nil {
+			b.Fatal(err)
+		}
+		return n
+	}
+	return load, asked
+}
