@@ -371,6 +371,7 @@ func TestFirstHitWaits(t *testing.T) {
 		{"others give back, of a limit that counts refused hits", counts, backend.Wait, 0, 1, 1, false, 3, 0},
 		{"nobody gives back", minutely, backend.Wait, 0, 0, 1, true, 2, time.Minute},
 		{"refused at once", minutely, backend.Refuse, 0, 1, 0, true, 2, time.Minute},
+		{"refused at once by a limit that counts refused hits", counts, backend.Refuse, 0, 1, 0, true, 1, time.Minute},
 		{"one is left", minutely, backend.Wait, 1, 0, 0, false, 2, 0},
 		{"nothing is in the bucket", bucket, backend.Refuse, 0, 0, 0, true, 2, time.Second},
 	} {
