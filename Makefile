@@ -188,6 +188,10 @@ action-check: ## lint the workflows, and run the example's workflow with act, wh
 editor-check: ## completion and diagnostics of rule files in yaml-language-server
 	@$(HERE) go test -count=1 -timeout 10m -v ./integration-test/editor -full | grep --line-buffered -Ev '^ *(=== |--- PASS)'
 
+.PHONY: java-check
+java-check: ## build and run the client in Java of docs/clients.md, with Maven
+	@$(HERE) go test -count=1 -timeout 30m -v -run '^TestJavaClient$$' ./integration-test -full | grep --line-buffered -Ev '^ *=== '
+
 .PHONY: matrix-check
 matrix-check: ## the stores' tests with each Redis, Valkey and Memcached that can be had, and unit tests with the two last releases of Go
 	@$(HERE) go test -count=1 -timeout 120m -parallel 3 -v ./integration-test/matrix -full | grep --line-buffered -Ev '^ *(=== |--- PASS)'

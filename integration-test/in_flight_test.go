@@ -19,7 +19,8 @@ import (
 )
 
 var full = flag.Bool("full", false,
-	"TestManyCallsInFlight: 10,000 calls of up to 1,000 descriptors while Redis stands still for 5 s; takes minutes")
+	"TestManyCallsInFlight: 10,000 calls of up to 1,000 descriptors while Redis stands still for 5 s; "+
+		"TestJavaClient: build with mvn; takes minutes")
 
 // inFlight is one client's calls, all at the same time over one connection.
 type inFlight struct {
