@@ -250,17 +250,17 @@ deb: package-files ## make bin/ratelimit_VERSION_linux_ARCH.deb, a package for D
 rpm: package-files ## make bin/ratelimit_VERSION_linux_ARCH.rpm, a package for Fedora, Red Hat and SUSE; GOARCH is honoured
 	@$(PACKAGER)
 
+# The second build does nothing on Linux. The packager takes the flags of the program, so that both share the compiled standard library.
 package-files: release-files
 	@$(MAKE) --no-print-directory -s build GOOS=linux BIN=bin/package/ratelimit
-	@$(HERE) go build -C tools/packager -o ../../bin/packager .
+	@$(HERE) CGO_ENABLED=0 go build -C tools/packager -trimpath -buildvcs=false -pgo='$(CURDIR)/src/cmd/ratelimit/calls.pgo' -o ../../bin/packager .
 
 # What the archives and packages of a release hold beside the binary; .goreleaser.yaml calls it.
 release-files:
 	@rm -rf bin/release && mkdir -p bin/release/man bin/release/completions
-	@$(MAKE) --no-print-directory -s build GOOS= GOARCH= BIN=bin/release/ratelimit
-	@bin/release/ratelimit man bin/release/man && gzip -9n bin/release/man/*
-	@for shell in bash zsh fish; do bin/release/ratelimit completion $$shell >bin/release/completions/ratelimit.$$shell; done
-	@rm bin/release/ratelimit
+	@$(MAKE) --no-print-directory -s build GOOS= GOARCH= BIN=bin/package/ratelimit
+	@bin/package/ratelimit man bin/release/man && gzip -9n bin/release/man/*
+	@for shell in bash zsh fish; do bin/package/ratelimit completion $$shell >bin/release/completions/ratelimit.$$shell; done
 
 release-notes: ## print the part of CHANGELOG.md about VERSION, for the page of a release
 	@awk -v version='$(VERSION:v%=%)' '/^## /{on = index($$0, "## [" version "]") == 1; found = found || on; next} /^\[[^]]*\]: /{next} on; \
