@@ -1,9 +1,11 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // minLeasedCapacity is the smallest limit of which a lease can have more than one unit, because a replica takes at most
@@ -37,4 +39,15 @@ func WhyLeaseIsUseless(l *algorithm.Limit) string {
 		return ""
 	}
 	return fmt.Sprintf("a limit of %d is too small: each lease would have one unit", l.Capacity())
+}
+
+// ExactUnlessLeasable makes r, a copy of a rule that has another limit, exact if that limit cannot be leased.
+func (r *Rule) ExactUnlessLeasable() {
+	if r.Counting == backend.Exact {
+		return
+	}
+	why, _ := WhyNotLeased(&r.Limit)
+	if why = cmp.Or(why, WhyLeaseIsUseless(&r.Limit)); why != "" {
+		r.Counting, r.OnContention, r.WhyExact = backend.Exact, backend.Wait, why
+	}
 }

@@ -42,7 +42,7 @@ type addressCounter interface {
 func (k *KeyFormat) treeKeyPrefixes(d *Domain, entries []Entry) []backend.KeyPrefix {
 	p := backend.KeyPrefix{Text: k.appendDomain(nil, d, k.EscapeKeys)}
 	last := len(entries) - 1
-	levels, countsLast := d.Matcher.(addressCounter).AddressesOf(entries)
+	levels, countsLast := d.BaseMatcher().(addressCounter).AddressesOf(entries)
 	for i := range entries[:last] {
 		e, counted := &entries[i], Level{Addresses: levels[i]}
 		p.Text = append(appendKeyPart(p.Text, e.Key, k.EscapeKeys), '_')

@@ -9,12 +9,14 @@ import (
 // SearchScratch is memory that FindRule and Rule.IsEnforced keep for their next call. Its zero value is ready to use.
 // Only a Matcher uses its fields.
 type SearchScratch struct {
-	Canaries      []*Match // FindRule appends to them; the caller removes them
-	ValuesBySlot  [][]byte // the values that an ordered list compares
-	BytesOfValues int      // the length of ValuesBySlot together
-	Bounds        SearchBounds
-	joinedEntry   []byte // the last result of JoinEntry
-	counterName   []byte // the name of a counter that Rule.IsEnforced hashes
+	Canaries       []*Match // FindRule appends to them; the caller removes them
+	ValuesBySlot   [][]byte // the values that an ordered list compares
+	BytesOfValues  int      // the length of ValuesBySlot together
+	Bounds         SearchBounds
+	joinedEntry    []byte  // the last result of JoinEntry
+	counterName    []byte  // the name of a counter that Rule.IsEnforced hashes
+	counterEntries []Entry // the last result of CounterEntries
+	derivedValues  []byte  // values that counterEntries refer to
 }
 
 // JoinEntry returns an entry in the form "key_value". The next call overwrites the result.
@@ -28,6 +30,7 @@ func (s *SearchScratch) Reset(maxBytes int) {
 	const sliceBytes = 24 // A []byte without its content takes 24 bytes.
 	clear(s.Canaries)
 	clear(s.ValuesBySlot[:cap(s.ValuesBySlot)])
+	clear(s.counterEntries[:cap(s.counterEntries)])
 	s.Canaries = s.Canaries[:0]
 	s.Bounds.reset()
 	if cap(s.joinedEntry) > maxBytes {
@@ -35,6 +38,12 @@ func (s *SearchScratch) Reset(maxBytes int) {
 	}
 	if cap(s.counterName) > maxBytes {
 		s.counterName = nil
+	}
+	if cap(s.derivedValues) > maxBytes {
+		s.derivedValues = nil
+	}
+	if cap(s.counterEntries) > maxBytes/(2*sliceBytes) {
+		s.counterEntries = nil
 	}
 	if cap(s.ValuesBySlot) > maxBytes/sliceBytes {
 		s.ValuesBySlot = nil

@@ -29,6 +29,7 @@ type candidateSource struct {
 	*foundation
 	judge       *candidate.Judge
 	differences *candidate.Tracker
+	changed     *changedLimits // apply to candidate rules, too
 	watcher     *filerules.Watcher
 	liveFiles   atomic.Pointer[rules.Set] // the live rules that come from files; nil before the first.
 
@@ -50,12 +51,13 @@ func newDifferences(f *foundation) *candidate.Tracker {
 }
 
 // newCandidate makes the source of the rules that j judges. It is nil if differences are.
-func newCandidate(f *foundation, differences *candidate.Tracker, j *candidate.Judge) *candidateSource {
+func newCandidate(f *foundation, differences *candidate.Tracker, j *candidate.Judge, changed *changedLimits,
+) *candidateSource {
 	if differences == nil {
 		return nil
 	}
 	path := f.Settings.CandidatePath()
-	c := &candidateSource{foundation: f, judge: j, differences: differences}
+	c := &candidateSource{foundation: f, judge: j, differences: differences, changed: changed}
 	c.loaded.Directory = filepath.Clean(path)
 	cfg := f.fileConfig(path, "set RUNTIME_CANDIDATE_SUBDIRECTORY to another directory")
 	cfg.Config = f.reloadConfig(c.onLoad)
@@ -156,7 +158,7 @@ func (c *candidateSource) onLoad(l reload.Result) {
 		if l.Hash != c.loaded.Hash {
 			c.differences.Reset()
 		}
-		c.judged, now.Hash, now.LoadedAt, now.Files = l.Set, l.Hash, l.ReadTime, l.PartCount
+		c.judged, now.Hash, now.LoadedAt, now.Files = c.changed.over(l.Set), l.Hash, l.ReadTime, l.PartCount
 		now.Domains, now.Rules = len(l.Set.Domains()), len(l.Set.Rules())
 	}
 	c.loaded = now

@@ -113,6 +113,7 @@ func (s *Service) debugHandler(attempts *access.Attempts, figures *operator.Figu
 		PprofEnabled:   s.Settings.DebugPprof,
 		Limiter:        s.limiter.Limiter,
 		ChangeCounters: s.editor.Change,
+		Limits:         s.limits,
 		Record:         s.record,
 		Figures:        figures,
 		SumFigures:     sum,

@@ -34,6 +34,7 @@ type Service struct {
 	limiter    *candidate.Judge
 	candidate  *candidateSource
 	editor     *operator.Editor
+	limits     *operator.LimitEditor
 	sources    *ruleSources
 	divider    *quota.Divider
 	grpc       *rls.Server
@@ -77,11 +78,16 @@ func New(cfg Config) (_ *Service, err error) {
 	}
 	observers := newObservers(f, store, ports.Debug.Listener != nil)
 	differences := newDifferences(f)
+	changed, err := newChangedLimits(f, store)
+	if err != nil {
+		return nil, err
+	}
 	limiter := newLimiter(f, store, differences,
-		slices.Concat([]limiter.Recorder{f.counters}, sinks.recorders, observers.recorders)...)
-	candidate := newCandidate(f, differences, limiter)
+		slices.Concat([]limiter.Recorder{f.counters, changed}, sinks.recorders, observers.recorders)...)
+	candidate := newCandidate(f, differences, limiter, changed)
 	editor := newEditor(f, store, limiter.Limiter)
 	useRules := func(set *rules.Set) { // Each part must know the rules before those below it decide by them.
+		set = changed.over(set)
 		f.counters.UseRules(set)
 		sinks.useRules(set)
 		observers.UseRules(set)
@@ -96,7 +102,8 @@ func New(cfg Config) (_ *Service, err error) {
 	}
 	s := &Service{
 		foundation: f, servers: servers, spans: spans, store: store, divvy: divvy, statistics: sinks, observers: observers,
-		limiter: limiter, candidate: candidate, editor: editor, sources: sources,
+		limiter: limiter, candidate: candidate, editor: editor, limits: changed.editor(editor),
+		sources: sources,
 	}
 	if err := s.buildFrontends(); err != nil {
 		return nil, err

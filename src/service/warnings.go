@@ -17,6 +17,7 @@ import (
 // its components, which do not make the process unready.
 type warnings struct {
 	ports    []*portWarning
+	limits   func() []operator.Component // about limits changed at run time; nil before they are opened.
 	log      *logging.Loggers
 	logStats func() logging.Stats
 
@@ -130,6 +131,9 @@ func (w *warnings) components(now time.Time) (list []operator.Component) {
 			Note: fmt.Sprintf("lines were dropped, or could not be written at once, %s %s: see the disk, or what reads stderr",
 				output.Plural(w.logged.count, "time"), w.logged.times()),
 		})
+	}
+	if w.limits != nil {
+		list = append(list, w.limits()...)
 	}
 	return list
 }

@@ -101,6 +101,8 @@ type Settings struct {
 	MemorySnapshot         string        `env:"MEMORY_SNAPSHOT"` // the path of the file with the counters; empty for none.
 	MemorySnapshotInterval time.Duration `env:"MEMORY_SNAPSHOT_INTERVAL"`
 	MemoryCounterNames     bool          `env:"MEMORY_COUNTER_NAMES"`
+	OverridesFile          string        `env:"OVERRIDES_FILE"` // the path of the file with changed limits; empty for none.
+	OverridesMax           int           `env:"OVERRIDES_MAX"`  // 0: limits cannot be changed at run time.
 	CacheKeyPrefix         string        `env:"CACHE_KEY_PREFIX"`
 	CacheKeyFormat         string        `env:"CACHE_KEY_FORMAT"`
 	StopIncrementWhenOver  bool          `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"`

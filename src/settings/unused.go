@@ -60,8 +60,9 @@ func (s *Settings) warnUnused(r *reader) {
 		},
 		{isOff: store == "redis", reason: otherStore, prefixes: "MEMCACHE_"},
 		{
-			isOff: store != "memory", reason: otherStore, fix: "set BACKEND_TYPE=memory", names: "MEMORY_SNAPSHOT",
-			prefixes: "MEMORY_SNAPSHOT MEMORY_COUNTER_NAMES",
+			isOff: store != "memory", reason: otherStore, fix: "set BACKEND_TYPE=memory",
+			names:    "MEMORY_SNAPSHOT OVERRIDES_FILE",
+			prefixes: "MEMORY_SNAPSHOT MEMORY_COUNTER_NAMES OVERRIDES_FILE",
 		},
 		{
 			isOff: store == "memory" && s.MemorySnapshot == "", reason: "MEMORY_SNAPSHOT is not set",

@@ -143,3 +143,13 @@ func (*protocol) Text(ctx context.Context, l *remote.Link, key string) ([]byte, 
 	}
 	return []byte(text), nil
 }
+
+// Command sends a command to the server of s that has key, and returns the reply: a string, an int64, nil, or a list of
+// these. A reply that is an error is returned as an Error. It is for rare commands, not for requests.
+func Command(ctx context.Context, s *Store, key string, words ...string) (reply any, err error) {
+	err = s.WithServerOf(ctx, key, func(l *remote.Link) error {
+		reply, err = perform(ctx, l, words...)
+		return err
+	})
+	return reply, err
+}

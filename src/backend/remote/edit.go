@@ -152,20 +152,20 @@ func HasAnyPrefix(key []byte, prefixes [][]byte) bool {
 // SetText stores a text under key for ttl, for all processes that share the store. It is for rare messages, not for
 // requests.
 func (s *Store) SetText(ctx context.Context, key string, text []byte, ttl time.Duration) error {
-	return s.withServerOf(ctx, key, func(l *Link) error { return s.protocol.SetText(ctx, l, key, text, ttl) })
+	return s.WithServerOf(ctx, key, func(l *Link) error { return s.protocol.SetText(ctx, l, key, text, ttl) })
 }
 
 // Text returns the text that SetText stored, or nil if there is none.
 func (s *Store) Text(ctx context.Context, key string) (text []byte, err error) {
-	err = s.withServerOf(ctx, key, func(l *Link) (err error) {
+	err = s.WithServerOf(ctx, key, func(l *Link) (err error) {
 		text, err = s.protocol.Text(ctx, l, key)
 		return err
 	})
 	return text, err
 }
 
-// withServerOf calls do with a connection to the server that has key.
-func (s *Store) withServerOf(ctx context.Context, key string, do func(*Link) error) error {
+// WithServerOf calls do with a connection to the server that has key. It is for rare commands, not for requests.
+func (s *Store) WithServerOf(ctx context.Context, key string, do func(*Link) error) error {
 	t, err := s.servers(ctx)
 	if err != nil {
 		return err

@@ -25,6 +25,7 @@ import (
 	"ratelimit/src/tools/diff"
 	"ratelimit/src/tools/explain"
 	"ratelimit/src/tools/health"
+	"ratelimit/src/tools/limit"
 	"ratelimit/src/tools/man"
 	"ratelimit/src/tools/record"
 	"ratelimit/src/tools/ruletest"
@@ -77,7 +78,8 @@ func commands(out, errOut io.Writer) *cobra.Command {
 		_, err := out.Write(api.Schema)
 		return err
 	})
-	root.AddCommand(serve, client.Command(), check.Command(), divvyCommand(), counter.Command(), explain.Command(),
+	root.AddCommand(serve, client.Command(), check.Command(), divvyCommand(), counter.Command(), limit.Command(),
+		explain.Command(),
 		ruletest.Command(),
 		simulate.Command(), diff.Command(), schema, bench.Command(nil), top.Command(), denials.Command(), record.Command(),
 		health.Command(divvyPort), man.Command(version), versionCmd, client.UpstreamCommand())

@@ -112,6 +112,8 @@ type DebugPages struct {
 	SumFigures *operator.SumFigures
 	// ChangeCounters serves /api/counters. If it is nil, there is no such page.
 	ChangeCounters ChangeCounters
+	// Limits serves /api/limits. If it is nil, there is no such page.
+	Limits Limits
 	// Record serves /api/record. If it is nil, there is no such page.
 	Record Record
 	// HasToken says that the port requires a token. Without one, only clients on this host may change counters and record
@@ -145,6 +147,10 @@ func (d DebugPages) Handler() http.Handler {
 	if d.ChangeCounters != nil {
 		handle("/api/counters", "counters of a descriptor, as JSON; ?domain=D&entry=key=value&entry=key=value, or POST a "+
 			"change", protectChange(d.HasToken, newCountersAPI(d.ChangeCounters)), http.MethodPost)
+	}
+	if d.Limits != nil {
+		handle("/api/limits", "limits changed at run time, as JSON; ?domain=D&history=true, or POST a "+
+			"change", protectChange(d.HasToken, &limitsAPI{d.Limits}), http.MethodPost)
 	}
 	if d.Record != nil {
 		handle("/api/record", "live requests and their answers, as lines of JSON for `ratelimit simulate`; "+

@@ -47,7 +47,7 @@ func (a *countersAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var change operator.CounterChange
 	var err error
 	if r.Method == http.MethodPost {
-		change, err = readChange(w, r)
+		change, err = readBody[operator.CounterChange](w, r, "change of counters")
 	} else {
 		change, err = parseCounterQuery(r.URL.RawQuery)
 	}
@@ -139,8 +139,8 @@ func writeRefusal(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), status)
 }
 
-// readChange reads the body of a POST.
-func readChange(w http.ResponseWriter, r *http.Request) (c operator.CounterChange, err error) {
+// readBody reads the body of a POST, which is what says.
+func readBody[T any](w http.ResponseWriter, r *http.Request, what string) (c T, err error) {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxChangeBytes))
 	d.DisallowUnknownFields()
 	if err = d.Decode(&c); err == nil {
@@ -152,7 +152,7 @@ func readChange(w http.ResponseWriter, r *http.Request) (c operator.CounterChang
 		return c, operator.Refuse(http.StatusRequestEntityTooLarge, "the body has more than %d bytes", maxChangeBytes)
 	}
 	if err != nil {
-		return c, operator.BadChange("the body is no change of counters: %v", err)
+		return c, operator.BadChange("the body is no %s: %v", what, err)
 	}
 	return c, nil
 }

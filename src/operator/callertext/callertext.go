@@ -32,7 +32,12 @@ func AppendDescriptor(dst []byte, entries []rules.Entry) []byte {
 
 // WholeDescriptor is Descriptor without its bounds, for a command that names the same counters.
 func WholeDescriptor(entries []rules.Entry) string {
-	return string(appendEntries(nil, entries, len(entries), math.MaxInt))
+	return string(AppendWholeDescriptor(nil, entries))
+}
+
+// AppendWholeDescriptor appends the result of WholeDescriptor to dst.
+func AppendWholeDescriptor(dst []byte, entries []rules.Entry) []byte {
+	return appendEntries(dst, entries, len(entries), math.MaxInt)
 }
 
 // appendEntries appends up to maxEntries entries, whose keys and values are cut at maxBytes.

@@ -236,7 +236,18 @@ func (x *explainer) addCharge(d *Descriptor, st *limiter.Status, r *rules.Rule) 
 			c.ReplacedBy = append(c.ReplacedBy, by.FullName)
 		}
 	}
+	if r != nil && r.Overridden {
+		c.Override = x.answer.Domain.OverrideNote(r, entriesOf(d))
+	}
 	d.Charges = append(d.Charges, c)
+}
+
+// entriesOf returns the entries of d as a request has them.
+func entriesOf(d *Descriptor) (entries []rules.Entry) {
+	for _, e := range d.Entries {
+		entries = append(entries, rules.Entry{Key: []byte(e.Key), Value: []byte(e.Value)})
+	}
+	return entries
 }
 
 // configuredLimit describes the limit of r as its file has it.

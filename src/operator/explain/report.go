@@ -96,6 +96,9 @@ type Charge struct {
 	Counting     string `json:"counting,omitempty"`
 	OnContention string `json:"on_contention,omitempty"`
 	WhyExact     string `json:"why_exact,omitempty"`
+	// Override says what replaced the limit of the rule at run time: the change, who made it, until when, and why. It is
+	// empty if nothing did.
+	Override string `json:"override,omitempty"`
 	// SharedValues lists the parts of the rule, as key=value, whose values share one counter.
 	SharedValues []string `json:"shared,omitempty"`
 	ReplacedBy   []string `json:"replaced_by,omitempty"`

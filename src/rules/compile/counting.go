@@ -49,18 +49,6 @@ func (c *limitCompiler) setCounting(r *rules.Rule, cfg *RateLimitConfig, d *rule
 	}
 }
 
-// setCountingOfCopy sets the counting of r, a copy of a rule with limits_from that has a limit of the file. A limit
-// that cannot be leased is exact.
-func setCountingOfCopy(r *rules.Rule) {
-	if r.Counting == backend.Exact {
-		return
-	}
-	why, _ := rules.WhyNotLeased(&r.Limit)
-	if why = cmp.Or(why, rules.WhyLeaseIsUseless(&r.Limit)); why != "" {
-		r.Counting, r.OnContention, r.WhyExact = backend.Exact, backend.Wait, why
-	}
-}
-
 // setCountingOfPeers makes limits exact whose counters another program has, too: it does not know of leases. list has
 // the rules of l as written.
 func (c *report) setCountingOfPeers(l *match.List, list []RuleConfig) {

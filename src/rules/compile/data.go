@@ -168,7 +168,7 @@ func (c *limitCompiler) ruleWithLimit(base *rules.Rule, path string, of datafile
 		}
 		c.checkCountable(&r.Limit, &cfg)
 	}
-	setCountingOfCopy(&r)
+	r.ExactUnlessLeasable()
 	return &r
 }
 

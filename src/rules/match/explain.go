@@ -19,7 +19,11 @@ const (
 // allocates, and takes more work, because it compares descriptors behind the one that matches, too. It stays within the
 // bounds of s.BeginExplanation; the record is not valid if s.Err then returns an error.
 func Explain(d *rules.Domain, entries []rules.Entry, s *rules.SearchScratch) *Record {
-	return d.Matcher.(explainer).explain(entries, s)
+	search := d.BaseMatcher().(explainer).explain(entries, s)
+	if a, isAdjusted := d.Matcher.(*rules.AdjustedMatcher); isAdjusted && s.Err() == nil {
+		search.Found, search.ChargedCanaries = a.AdjustAll(search.Found, search.ChargedCanaries, entries, s)
+	}
+	return search
 }
 
 // explainer is what all matchers of this package are.

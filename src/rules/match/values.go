@@ -122,7 +122,7 @@ func (l regexList) find(value []byte, b *rules.SearchBounds) (found *Node) {
 
 // MostRegexes returns the most regular expressions that one descriptor of a request can be compared with in d.
 func MostRegexes(d *rules.Domain) int {
-	if t, is := d.Matcher.(*Tree); is {
+	if t, is := d.BaseMatcher().(*Tree); is {
 		return t.Root.mostRegexes()
 	}
 	return 0

@@ -125,3 +125,12 @@ func (s *Store) HitTime() func(*backend.Hit) time.Duration {
 		return func(*backend.Hit) time.Duration { return 2 * remote.CommandCost }
 	}
 }
+
+// TakesCommands reports whether Command can be called: whether the store is Redis.
+func (s *Store) TakesCommands() bool { return s.cfg.BackendType == "redis" }
+
+// Command sends a rare command to the Redis that has the key, and returns the reply; see redis.Command. It is the Redis
+// of all limits but those per second, if these have another one.
+func (s *Store) Command(ctx context.Context, key string, words ...string) (any, error) {
+	return redis.Command(ctx, s.Pools[0].client.(*redis.Store), key, words...)
+}

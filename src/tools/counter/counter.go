@@ -56,7 +56,7 @@ func Command() *cobra.Command {
 func (opt *options) command() *cobra.Command {
 	cmd := command.New(help, opt.check, func(cmd *cobra.Command, _ []string) error {
 		return opt.service.AskAny(cmd, func(ctx context.Context, client *debugport.Client, others int) error {
-			if err := refuseUnshared(ctx, client, others); err != nil {
+			if err := reach.RefuseUnshared(ctx, client, others, "its counters"); err != nil {
 				return err
 			}
 			return (&run{cmd, opt, client}).perform(ctx, opt.change)
@@ -77,21 +77,6 @@ func (opt *options) command() *cobra.Command {
 	f.BoolVar(&opt.asJSON, "json", false, "print one object")
 	opt.service.AddAnyReplicaFlags(f)
 	return cmd
-}
-
-// refuseUnshared returns an error if there are other replicas and each has counters of its own.
-func refuseUnshared(ctx context.Context, client *debugport.Client, others int) error {
-	if others == 0 {
-		return nil
-	}
-	var state operator.State
-	if err := client.Get(ctx, "/api/state", nil, &state); err != nil {
-		return err
-	}
-	if state.Store == "memory" {
-		return command.InvalidInput(errors.New("each replica has its counters in memory: name one replica with --address"))
-	}
-	return nil
 }
 
 var actions = []string{operator.ActionGet, operator.ActionReset, operator.ActionSet}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"ratelimit/src/files/certs"
+	"ratelimit/src/operator"
 	"ratelimit/src/operator/debugport"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/tools/command"
@@ -256,4 +257,20 @@ func (s *Service) readToken() (string, error) {
 		return "", fmt.Errorf("--token-file %s: write the token in the file, on one line", s.tokenFile)
 	}
 	return token, nil
+}
+
+// RefuseUnshared returns an error if there are other replicas, and each has what, such as its counters, in its own
+// memory.
+func RefuseUnshared(ctx context.Context, client *debugport.Client, others int, what string) error {
+	if others == 0 {
+		return nil
+	}
+	var state operator.State
+	if err := client.Get(ctx, "/api/state", nil, &state); err != nil {
+		return err
+	}
+	if state.Store == "memory" {
+		return command.InvalidInput(fmt.Errorf("each replica has %s in memory: name one replica with --address", what))
+	}
+	return nil
 }

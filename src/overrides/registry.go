@@ -1,0 +1,429 @@
+package overrides
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+	"unique"
+
+	"ratelimit/src/rules"
+)
+
+// Registry has the overrides that this process knows. It follows a Store while Run runs.
+type Registry struct {
+	cfg    Config
+	copier copier
+
+	mu       sync.Mutex // held while overrides are put in force; requests never take it
+	domains  map[string]*domainTable
+	changes  map[Change]*changes // those that overrides have
+	count    int                 // of all overrides
+	sum      uint64              // of their versions, modulo SumModulus
+	commits  uint64              // the number of Commit calls that have returned
+	position uint64              // that of the last Delta
+	epoch    uint64              // that of the last Delta
+	readAt   time.Time           // when the store was read last; zero for never
+	failure  error               // why the last Read failed; nil if it did not
+}
+
+// Config configures a Registry. Store and MaxOverrides are required.
+type Config struct {
+	Store        Store
+	MaxOverrides int // the most overrides that the store may have
+	// Now returns the time. Defaults to time.Now.
+	Now func() time.Time
+	// OnState is called when the store does not answer any more, with the reason, and with nil when it answers again.
+	OnState func(err error)
+	// OnRestored is called after the store had lost overrides that this process knew, and got n of them again.
+	OnRestored func(n int)
+}
+
+// ErrTooMany says that the store has as many overrides as it may have.
+var ErrTooMany = errors.New("there are too many overrides: remove some, or use a pattern")
+
+// New returns a Registry without overrides.
+func New(cfg Config) *Registry {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.OnState == nil {
+		cfg.OnState = func(error) {}
+	}
+	if cfg.OnRestored == nil {
+		cfg.OnRestored = func(int) {}
+	}
+	return &Registry{cfg: cfg, domains: make(map[string]*domainTable), changes: make(map[Change]*changes)}
+}
+
+// Over returns a copy of set whose limits are replaced by those of overrides, now and later.
+func (g *Registry) Over(set *rules.Set) *rules.Set {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range g.changes { // The copies are those of older rules.
+		g.copier.forget(c)
+	}
+	return set.Adjusted(func(d *rules.Domain) rules.Adjuster {
+		return &domainAdjuster{d.Name, g.table(d.Name), &g.copier, g.nanos}
+	})
+}
+
+func (g *Registry) nanos() int64 { return g.cfg.Now().UnixNano() }
+
+// table returns the table of a domain. g.mu is held.
+func (g *Registry) table(domain string) *domainTable {
+	t := g.domains[domain]
+	if t == nil {
+		t = new(domainTable)
+		g.domains[domain] = t
+	}
+	return t
+}
+
+// Commit makes the edits in the store, and puts them in force here. Other replicas learn of them when they read the
+// store next. Edits of overrides must be Canonical.
+func (g *Registry) Commit(ctx context.Context, edits []Edit) ([]Result, error) {
+	if err := g.checkShapes(edits); err != nil {
+		return nil, err
+	}
+	results, err := g.cfg.Store.Commit(ctx, edits, Limits{Now: g.cfg.Now(), MaxKept: g.cfg.MaxOverrides})
+	if err != nil {
+		return nil, fmt.Errorf("overrides: %w", err)
+	}
+	d := &Delta{}
+	for i, e := range edits {
+		switch {
+		case e.Remove:
+			d.Removed = append(d.Removed, e.ID())
+		case results[i].Version > 0:
+			d.Set = append(d.Set, Versioned{e.Override, results[i].Version})
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.commits++
+	g.use(d)
+	return results, nil
+}
+
+// checkShapes returns an error if the patterns of edits make lookups too slow.
+func (g *Registry) checkShapes(edits []Edit) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, e := range edits {
+		t, known := g.domains[e.Domain]
+		if e.Remove || !known {
+			continue
+		}
+		p, err := e.parse()
+		if err != nil {
+			return err
+		}
+		now := t.lookups.Load()
+		if p.pattern.End == ExactEnd || now == nil || len(now.shapes) < maxShapes {
+			continue
+		}
+		if !slices.ContainsFunc(now.shapes, shapeOf(&p.pattern).isLike) {
+			return fmt.Errorf("domain %s has patterns of %d lengths, which is the most: use a length that another pattern has",
+				e.Domain, maxShapes)
+		}
+	}
+	return nil
+}
+
+// use puts a delta in force. g.mu is held.
+func (g *Registry) use(d *Delta) {
+	if d.Whole {
+		g.removeMissing(d)
+	}
+	for _, id := range d.Removed {
+		g.remove(id)
+	}
+	for _, v := range d.Set {
+		p, err := v.parse()
+		if err != nil { // Another version of this program has written it.
+			continue
+		}
+		t := g.table(v.Domain)
+		if old := t.get(&p.pattern, v.Rule); old != nil && old.version >= v.Version {
+			continue
+		}
+		g.release(t.put(&p.pattern, g.newEntry(&p, v.Version)))
+	}
+}
+
+// newEntry returns the entry of p. g.mu is held.
+func (g *Registry) newEntry(p *parsed, version uint64) *entry {
+	e := &entry{
+		subject: p.Subject, limit: g.changes[p.change], version: version, since: p.Since.UnixNano(),
+		texts: unique.Make(texts{p.Rule, p.Reason, p.Who}),
+	}
+	if e.limit == nil {
+		e.limit = &changes{Change: p.change}
+		g.changes[p.change] = e.limit
+	}
+	if !p.Until.IsZero() {
+		e.until = p.Until.UnixNano()
+	}
+	e.limit.uses++
+	g.count++
+	g.sum = (g.sum + version) % SumModulus
+	return e
+}
+
+// release tells that e is not in a table any more; nil is none. g.mu is held.
+func (g *Registry) release(e *entry) {
+	if e == nil {
+		return
+	}
+	g.count--
+	g.sum = (g.sum + SumModulus - e.version%SumModulus) % SumModulus
+	if e.limit.uses--; e.limit.uses == 0 {
+		g.copier.forget(e.limit)
+		delete(g.changes, e.limit.Change)
+	}
+}
+
+// remove removes the override with the ID. g.mu is held.
+func (g *Registry) remove(id ID) {
+	if p, err := ParsePattern(id.Subject); err == nil {
+		g.release(g.table(id.Domain).remove(&p, id.Rule))
+	}
+}
+
+// removeMissing removes each override that is not in d, a whole Delta. g.mu is held.
+func (g *Registry) removeMissing(d *Delta) {
+	var missing []ID
+	g.missingIn(d, func(o Override) { missing = append(missing, o.ID()) })
+	for _, id := range missing {
+		g.remove(id)
+	}
+}
+
+// missingIn calls yield with each override that is known and not in d, a whole Delta. g.mu is held.
+func (g *Registry) missingIn(d *Delta, yield func(Override)) {
+	kept := make(map[ID]bool, len(d.Set))
+	for i := range d.Set {
+		kept[d.Set[i].ID()] = true
+	}
+	for domain, t := range g.domains {
+		for e := range t.all {
+			if !kept[ID{domain, e.rule(), e.subject}] {
+				yield(e.override(domain))
+			}
+		}
+	}
+}
+
+// Run follows the store until ctx ends.
+func (g *Registry) Run(ctx context.Context) error {
+	pause := g.cfg.Store.Pause()
+	for {
+		more := g.follow(ctx)
+		g.mu.Lock()
+		done := pause == 0 && g.failure == nil
+		g.mu.Unlock()
+		wait := max(pause, minRetryPause)
+		switch {
+		case more:
+			continue
+		case done:
+			wait = cleanPause
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil
+		}
+		g.removeEnded(ctx)
+	}
+}
+
+const (
+	minRetryPause = 100 * time.Millisecond
+	// cleanPause is how often ended overrides are searched that nothing else removes.
+	cleanPause = time.Minute
+)
+
+// follow reads the store once. more says that there is more to read.
+func (g *Registry) follow(ctx context.Context) (more bool) {
+	g.mu.Lock()
+	since, commits := g.position, g.commits
+	g.mu.Unlock()
+	d, err := g.cfg.Store.Read(ctx, since)
+	if ctx.Err() != nil {
+		return false
+	}
+	if g.setFailure(err); err != nil {
+		return false
+	}
+	lost, more := g.learn(d, commits)
+	g.restore(ctx, lost)
+	return more
+}
+
+// setFailure sets why the store cannot be read; nil if it can.
+func (g *Registry) setFailure(err error) {
+	g.mu.Lock()
+	isNew := (err == nil) != (g.failure == nil)
+	if g.failure = err; err == nil {
+		g.readAt = g.cfg.Now()
+	}
+	g.mu.Unlock()
+	if isNew {
+		g.cfg.OnState(err)
+	}
+}
+
+// learn puts d in force, which was read after as many commits. It returns the overrides that the store has lost. more
+// says that there is more to read.
+func (g *Registry) learn(d *Delta, commits uint64) (lost []Edit, more bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	since := g.position
+	if !d.Whole && d.Epoch != g.epoch {
+		g.position = 0
+		return nil, true
+	}
+	if lost = g.lostBy(d); len(lost) > 0 {
+		d.Whole = false // They stay in force here.
+	}
+	g.use(d)
+	g.position, g.epoch = d.Position, d.Epoch
+	if !d.More && g.commits == commits && (g.count != d.Count || g.sum != d.Sum) {
+		// What is known here is not what the store has: perhaps a failover has lost some changes.
+		g.position = 0
+		return lost, since != 0
+	}
+	return lost, d.More
+}
+
+// lostBy returns the overrides that the store of d has lost: it is a new one, or has fewer changes than before.
+func (g *Registry) lostBy(d *Delta) (lost []Edit) {
+	if !d.Whole || d.Epoch == g.epoch && d.Position >= g.position {
+		return nil
+	}
+	now := g.cfg.Now()
+	g.missingIn(d, func(o Override) {
+		if o.Until.IsZero() || o.Until.After(now) {
+			lost = append(lost, Edit{Override: o, OnlyAbsent: true})
+		}
+	})
+	return lost
+}
+
+// maxRestored is how many overrides are stored again in one step.
+const maxRestored = 500
+
+// restore stores again what the store has lost.
+func (g *Registry) restore(ctx context.Context, lost []Edit) {
+	restored := 0
+	for part := range slices.Chunk(lost, maxRestored) {
+		results, err := g.Commit(ctx, part)
+		if err != nil {
+			g.cfg.OnState(fmt.Errorf("the store has lost overrides, and they could not be stored again: %w", err))
+			return
+		}
+		for _, r := range results {
+			if r.Version > 0 {
+				restored++
+			}
+		}
+	}
+	if restored > 0 {
+		g.cfg.OnRestored(restored)
+	}
+}
+
+// removeEnded removes overrides from the store that have ended a minute ago and more. Each replica does so now and
+// then.
+func (g *Registry) removeEnded(ctx context.Context) {
+	const share = 0.01 // So that replicas do not do it together.
+	g.mu.Lock()
+	isTime := g.cfg.Store.Pause() == 0 || rand.Float64() < share
+	ended := isTime && g.hasEnded(g.nanos()-int64(cleanPause))
+	g.mu.Unlock()
+	if ended {
+		_, _ = g.Commit(ctx, nil) // The next one tries again.
+	}
+}
+
+// hasEnded reports whether an override has ended before the instant. g.mu is held.
+func (g *Registry) hasEnded(before int64) bool {
+	for _, t := range g.domains {
+		for e := range t.all {
+			if e.until > 0 && e.until < before {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// override returns e as an Override of a domain.
+func (e *entry) override(domain string) Override {
+	t := e.texts.Value()
+	o := Override{
+		Domain: domain, Rule: t.rule, Subject: e.subject, Limit: e.limit.String(), Reason: t.reason, Who: t.who,
+		Since: time.Unix(0, e.since).UTC(),
+	}
+	if e.until > 0 {
+		o.Until = time.Unix(0, e.until).UTC()
+	}
+	return o
+}
+
+// List returns the overrides of a domain, or of all if it is empty, that have not ended, in the order of domain,
+// subject and rule.
+func (g *Registry) List(domain string) (list []Override) {
+	now := g.nanos()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for name, t := range g.domains {
+		if domain != "" && domain != name {
+			continue
+		}
+		for e := range t.all {
+			if e.until == 0 || e.until > now {
+				list = append(list, e.override(name))
+			}
+		}
+	}
+	slices.SortFunc(list, compareIDs)
+	return list
+}
+
+// Get returns the override with the ID; not ok if there is none, or if it has ended.
+func (g *Registry) Get(id ID) (o Override, ok bool) {
+	p, err := ParsePattern(id.Subject)
+	if err != nil {
+		return o, false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.table(id.Domain).get(&p, id.Rule)
+	if e == nil || e.until > 0 && e.until <= g.nanos() {
+		return o, false
+	}
+	return e.override(id.Domain), true
+}
+
+// History returns the last changes, the newest first.
+func (g *Registry) History(ctx context.Context) ([]Record, error) { return g.cfg.Store.History(ctx) }
+
+// State is what a Registry knows of its Store.
+type State struct {
+	Count   int       // the number of overrides, with those that have ended and are still there
+	ReadAt  time.Time // when the store was read last; zero for never
+	Failure error     // why the store cannot be read now; nil if it can
+}
+
+// State returns the state of the registry.
+func (g *Registry) State() State {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return State{g.count, g.readAt, g.failure}
+}

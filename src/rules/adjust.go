@@ -1,0 +1,138 @@
+package rules
+
+import (
+	"maps"
+	"strings"
+)
+
+// Adjuster replaces limits of what the search of a domain found.
+type Adjuster interface {
+	// Adjust returns m, to which entries led, or a Match of the same Descriptor with other limits. It must be safe for
+	// concurrent use, and should allocate nothing once it has seen a Match.
+	Adjust(m *Match, entries []Entry, s *SearchScratch) *Match
+	// Note says for people what replaced the limit of r, a limit of a match that Adjust returned.
+	Note(r *Rule, entries []Entry) string
+}
+
+// AdjustedMatcher searches as Matcher does, and then replaces limits of what it found.
+type AdjustedMatcher struct {
+	Matcher
+	Adjuster Adjuster
+}
+
+// FindRule implements Matcher.
+func (a *AdjustedMatcher) FindRule(entries []Entry, s *SearchScratch) *Match {
+	first := len(s.Canaries)
+	m, _ := a.AdjustAll(a.Matcher.FindRule(entries, s), nil, entries, s)
+	if len(s.Canaries) > first {
+		a.AdjustAll(nil, s.Canaries[first:], entries, s)
+	}
+	return m
+}
+
+// AdjustAll adjusts found, unless it is nil, and each of canaries, in place. It returns both.
+func (a *AdjustedMatcher) AdjustAll(found *Match, canaries []*Match, entries []Entry, s *SearchScratch) (
+	*Match, []*Match,
+) {
+	if found != nil {
+		found = a.Adjuster.Adjust(found, entries, s)
+	}
+	for i, m := range canaries {
+		canaries[i] = a.Adjuster.Adjust(m, entries, s)
+	}
+	return found, canaries
+}
+
+// BaseMatcher returns the Matcher of d without adjustments.
+func (d *Domain) BaseMatcher() Matcher {
+	if a, isAdjusted := d.Matcher.(*AdjustedMatcher); isAdjusted {
+		return a.Matcher
+	}
+	return d.Matcher
+}
+
+// OverrideNote says for people what replaced the limit of r, to which entries led. It is empty if nothing did.
+func (d *Domain) OverrideNote(r *Rule, entries []Entry) string {
+	a, isAdjusted := d.Matcher.(*AdjustedMatcher)
+	if !isAdjusted || !r.Overridden {
+		return ""
+	}
+	return a.Adjuster.Note(r, entries)
+}
+
+// Adjusted returns a copy of s whose domains have the adjusters that adjuster returns for them. It shares all rules and
+// indexes with s, and Changes takes both for the same Set.
+func (s *Set) Adjusted(adjuster func(d *Domain) Adjuster) *Set {
+	adjusted := *s
+	adjusted.units = s.compiledAlone()
+	adjusted.domains = make([]*Domain, len(s.domains))
+	adjusted.domainsByName = maps.Clone(s.domainsByName)
+	for i, d := range s.domains {
+		copied := *d
+		copied.Matcher = &AdjustedMatcher{d.BaseMatcher(), adjuster(d)}
+		adjusted.domains[i], adjusted.domainsByName[d.Name] = &copied, &copied
+	}
+	return &adjusted
+}
+
+// CounterEntries returns the entries that AppendCounterEntries appends. They are valid until the next call.
+func (s *SearchScratch) CounterEntries(r *Rule, entries []Entry) []Entry {
+	switch {
+	case r.ListSettings != nil || r.Words != nil:
+		s.counterEntries = r.AppendCounterEntries(s.counterEntries[:0], entries)
+		return s.counterEntries
+	case !r.hasDerivedValue:
+		return entries[:min(len(r.Path), len(entries))]
+	}
+	s.counterEntries, s.derivedValues = s.counterEntries[:0], s.derivedValues[:0]
+	for i := range min(len(r.Path), len(entries)) {
+		l, e := &r.Path[i], entries[i]
+		start := len(s.derivedValues)
+		if network, ok := l.Addresses.countedNetwork(e.Value); ok {
+			s.derivedValues = network.AppendTo(s.derivedValues)
+		} else if l.ShareThreshold {
+			s.derivedValues = append(s.derivedValues, l.valuePattern(e.Key)...)
+		}
+		if derived := s.derivedValues[start:]; len(derived) > 0 {
+			e.Value = derived
+		}
+		s.counterEntries = append(s.counterEntries, e)
+	}
+	return s.counterEntries
+}
+
+// CounterKey is one key of the subjects of a rule.
+type CounterKey struct {
+	Key        string
+	FixedValue string // the value that all subjects have; empty if they differ
+}
+
+// CounterKeys returns the keys of the entries that AppendCounterEntries appends. It is nil if they are not known, as in
+// trees of limits and below a key with a `*`.
+func (r *Rule) CounterKeys() (keys []CounterKey) {
+	switch {
+	case r.Words != nil:
+		return nil
+	case r.ListSettings != nil && len(r.ListSettings.PerKeys) > 0:
+		for _, key := range r.ListSettings.PerKeys {
+			keys = append(keys, CounterKey{Key: key})
+		}
+	case r.ListSettings != nil:
+		for _, p := range r.ListSettings.MatchPairs {
+			keys = append(keys, CounterKey{p.Key, p.Pattern})
+		}
+	default:
+		for i := range r.Path {
+			l := &r.Path[i]
+			if l.hasWildcard && int(l.keyLen) < len(l.name) && strings.Contains(l.Key(), "*") {
+				return nil
+			}
+			k := CounterKey{Key: l.Key()}
+			if l.HasOneValue() {
+				k.FixedValue = l.Value()
+			}
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
