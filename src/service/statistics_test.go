@@ -51,9 +51,11 @@ func TestPrometheus(t *testing.T) {
 	}
 	_, withRedis := s.get("prometheus", "/metrics")
 	memcache := memcachedtest.Start(t, memcachedtest.Options{})
-	s = launch(t, oneRule, "DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0",
-		"BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+memcache.Addr)
+	s = launch(t, "domain: d\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: 9, counting: leased}}]",
+		"DISABLE_STATS=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "BACKEND_TYPE=memcache",
+		"MEMCACHE_HOST_PORT="+memcache.Addr)
 	s.until("ready", s.healthy)
+	s.ask("1")
 	_, withMemcache := s.get("prometheus", "/metrics")
 	body += withRedis + withMemcache
 	monitoring, err := os.ReadFile("../../docs/monitoring.md")

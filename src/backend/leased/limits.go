@@ -23,7 +23,7 @@ type limitTable struct {
 type internedLimit struct {
 	limit  algorithm.Limit
 	owner  uint32 // the Hit.Owner of the hits
-	leases int    // how many leases have it; guarded by limitTable.mu
+	leases uint32 // how many leases have it; guarded by limitTable.mu
 }
 
 // limitBytes is about what a limit takes: here, in the map and in the list.
@@ -31,14 +31,14 @@ const limitBytes = int64(unsafe.Sizeof(internedLimit{})+unsafe.Sizeof(limitValue
 
 // limitValue is what tells limits that can be leased, and their owners, apart.
 type limitValue struct {
-	owner        uint32
 	window       algorithm.Window
 	max, burst   uint64
+	owner        uint32
 	countBlocked bool
 }
 
 func valueOf(l *algorithm.Limit, owner uint32) limitValue {
-	return limitValue{owner, l.Window(), l.Max, l.Burst, l.CountBlocked}
+	return limitValue{l.Window(), l.Max, l.Burst, owner, l.CountBlocked}
 }
 
 // init makes an empty table.
