@@ -35,8 +35,8 @@ func (b *memoryBudget) bytesPerShard() int {
 	return int(max(b.maxBytes-b.overflowBytes.Load(), b.maxBytes/4) / b.numShards)
 }
 
-// slotsPerShard returns how many slots a shard may have, if each has a name of so many bytes on average. Three quarters
-// of the slots are in use at most, so a third of the memory for names is free or has names that are no longer needed.
+// slotsPerShard returns how many slots a shard may have, if each has a name of so many bytes on average. Four fifths
+// of the slots are in use at most, so a quarter of the memory for names is free or has names that are no longer needed.
 func (b *memoryBudget) slotsPerShard(nameBytes int) int {
 	slots := min(b.bytesPerShard()/(slotBytes+nameBytes), maxTableSlots)
 	return largestBlock(slots*slotBytes) / slotBytes

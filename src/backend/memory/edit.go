@@ -70,20 +70,19 @@ func (s *Store) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix,
 func (sh *shard) resetPrefixes(prefixes []backend.KeyPrefix, dryRun bool) (names [][]byte) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	var seen slotSet
-	for rest := sh.names.entries; len(rest) > 0; {
-		e, size := firstEntry(rest)
-		rest = rest[size:]
+	var buffer [maxNameBytes]byte
+	for i, ref := range sh.names.refs {
+		sl := &sh.slots[i]
+		if ref == 0 || sl.expiresAt == 0 {
+			continue // The slot is empty, or its counter was evicted or was dropped before.
+		}
+		e := sh.names.entry(ref, &buffer)
 		if !e.hasPrefix(prefixes) {
 			continue
 		}
-		i := sh.slotIndex(e.id)
-		if i < 0 || sh.slots[i].expiresAt == 0 || !seen.add(i) {
-			continue // The counter was evicted, was dropped before, or has its name twice.
-		}
 		names = append(names, e.counterName())
 		if !dryRun {
-			sh.dropCounter(&sh.slots[i])
+			sh.dropCounter(sl)
 		}
 	}
 	return names

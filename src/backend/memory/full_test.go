@@ -78,7 +78,7 @@ func TestCapHoldsWithNames(t *testing.T) {
 				}
 			}
 			st := s.Stats()
-			least := maxBytes / int64(slotBytes*2+2*(maxEntryHead+min(keyBytes, maxNameBytes)))
+			least := maxBytes / int64(slotBytes*2+2*(maxEntryBytes-maxNameBytes+min(keyBytes, maxNameBytes)))
 			if st.Bytes > maxBytes || st.EvictedKeys == 0 || st.Keys < least {
 				t.Errorf("%+v: want at most %d bytes and at least %d counters", st, maxBytes, least)
 			}

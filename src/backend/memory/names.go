@@ -2,93 +2,149 @@ package memory
 
 import (
 	"encoding/binary"
+	"math"
 	"slices"
 	"time"
+	"unsafe"
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 )
 
 // nameLog has the names of the counters of a shard, so that operators can find counters by the start of their keys.
-// Every slot that is not empty has its name in the log. New counters append their names. Names of counters that are no
-// longer in the table are removed when the log is full.
+// New counters append their names. Names of counters that are no longer in the table are removed when the log is full.
 //
-// An entry has the hash of the counter's id (8 bytes), its tag with the kind of its limit and isHeld in the low bits (4
-// bytes), the period in microseconds (a varint), the length of the name (1 byte) and the name.
+// Most names start like others of the same rule, so a name is stored as what differs from another name, its base:
+//
+//	whole entry  0, the kind of the limit with isHeld in its bits, the period in microseconds (a varint), the length of
+//	             the name, the name
+//	other entry  the number of its base, how many bytes it shares with the start of the base's name, the length of the
+//	             rest, the rest. It has the kind, isHeld and period of the base
+//
+// Numbers and lengths take a byte. "api_user_1_" and "api_user_25_" take 19 and 6 bytes.
 type nameLog struct {
 	entries    []byte
-	numEntries int
+	refs       []nameRef         // the names of shard.slots. Empty slots have none.
+	bases      [maxBases]nameRef // the whole entries that are bases, from number 1.
+	numEntries uint16
 }
 
-// maxNameBytes is how many bytes of a key are kept as the name.
-const maxNameBytes = 255
+// nameRef is 0 for no name, or else 1 + where the entry starts in nameLog.entries.
+type nameRef uint16
+
+const (
+	maxNameBytes = 255 // how many bytes of a key are kept as the name.
+	nameRefBytes = 2
+	maxBases     = 15
+	// minSharedBytes is how many bytes a name shares with its base at least, while there is room for another base.
+	minSharedBytes = 8
+	// maxEntryBytes is the size of the longest entry.
+	maxEntryBytes = 1 + 1 + binary.MaxVarintLen64 + 1 + maxNameBytes
+)
 
 // nameEntry is one entry of a nameLog.
 type nameEntry struct {
-	id     counterID
 	kind   algorithm.Kind
 	isHeld bool          // true if the limit has holds.
 	period time.Duration // 0 for concurrency.
-	name   []byte        // points into the log.
+	name   []byte
+}
+
+// kindByte and kindOf encode the kind and isHeld of an entry. A snapshot has these bits in the tag of a counter's id.
+func (e *nameEntry) kindByte() byte {
+	if e.isHeld {
+		return byte(e.kind) | entryIsHeld
+	}
+	return byte(e.kind)
+}
+
+func kindOf(b byte) (kind algorithm.Kind, isHeld bool) {
+	return algorithm.Kind(b & entryKindMask), b&entryIsHeld != 0
 }
 
 const (
-	entryKindMask = 15       // says which bits of the tag of an entry hold the kind.
-	entryIsHeld   = heldForm // the bit of the tag of an entry that holds isHeld.
+	entryKindMask = 15
+	entryIsHeld   = heldForm
 )
 
-// maxEntryHead is the size of the longest entry without its name.
-const maxEntryHead = 8 + 4 + binary.MaxVarintLen64 + 1
-
-// append appends an entry. The caller has made room.
-func (l *nameLog) append(e *nameEntry) {
-	b := binary.LittleEndian.AppendUint64(l.entries, e.id.hash)
-	tag := e.id.tag | uint32(e.kind)
-	if e.isHeld {
-		tag |= entryIsHeld
-	}
-	b = binary.LittleEndian.AppendUint32(b, tag)
-	b = binary.AppendUvarint(b, uint64(e.period/time.Microsecond))
-	b = append(b, byte(len(e.name)))
-	l.entries = append(b, e.name...)
+// append appends an entry and returns where it is. The caller has made room.
+func (l *nameLog) append(e *nameEntry) nameRef {
+	ref := nameRef(len(l.entries) + 1)
 	l.numEntries++
+	if base, shared := l.findBase(e); base > 0 {
+		l.entries = append(l.entries, byte(base), byte(shared), byte(len(e.name)-shared))
+		l.entries = append(l.entries, e.name[shared:]...)
+		return ref
+	}
+	if i := slices.Index(l.bases[:], 0); i >= 0 {
+		l.bases[i] = ref
+	}
+	b := binary.AppendUvarint(append(l.entries, 0, e.kindByte()), uint64(e.period/time.Microsecond))
+	l.entries = append(append(b, byte(len(e.name))), e.name...)
+	return ref
 }
 
-// firstEntry returns the first entry of b, and its size.
-func firstEntry(b []byte) (e nameEntry, size int) {
-	tag := binary.LittleEndian.Uint32(b[8:])
-	micros, n := binary.Uvarint(b[12:])
-	start := 12 + n + 1
+// findBase returns the number of the best base for e, and how many bytes they share. It returns 0 if e is better stored
+// as a whole entry.
+func (l *nameLog) findBase(e *nameEntry) (base, shared int) {
+	best, isFull := -1, true
+	for i, ref := range l.bases {
+		if ref == 0 {
+			isFull = false
+			continue
+		}
+		b, _ := l.wholeEntry(ref)
+		if b.kind != e.kind || b.isHeld != e.isHeld || b.period != e.period {
+			continue
+		}
+		if n := sharedBytes(b.name, e.name); n > best {
+			base, best = i+1, n
+		}
+	}
+	if best < minSharedBytes && !isFull {
+		return 0, 0
+	}
+	return base, best
+}
+
+// sharedBytes returns how many bytes a and b have in common at the start.
+func sharedBytes(a, b []byte) (n int) {
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// wholeEntry returns the whole entry at ref, and its size. Its name is in the log.
+func (l *nameLog) wholeEntry(ref nameRef) (e nameEntry, size int) {
+	b := l.entries[ref-1:]
+	micros, n := binary.Uvarint(b[2:])
+	start := 2 + n + 1
 	size = start + int(b[start-1])
-	return nameEntry{
-		id:   counterID{binary.LittleEndian.Uint64(b), tag &^ (formMask | rankMask)},
-		kind: algorithm.Kind(tag & entryKindMask), isHeld: tag&entryIsHeld != 0,
-		period: time.Duration(micros) * time.Microsecond, name: b[start:size],
-	}, size
+	e.kind, e.isHeld = kindOf(b[1])
+	e.period, e.name = time.Duration(micros)*time.Microsecond, b[start:size]
+	return e, size
 }
 
-// parseEntry returns the entry that b holds. ok is false if b holds anything else.
-func parseEntry(b []byte) (e nameEntry, ok bool) {
-	if len(b) < maxEntryHead-binary.MaxVarintLen64+1 {
-		return e, false
+// entry returns the entry at ref. Its name is in the log or in buffer.
+func (l *nameLog) entry(ref nameRef, buffer *[maxNameBytes]byte) (e nameEntry) {
+	b := l.entries[ref-1:]
+	if b[0] == 0 {
+		e, _ = l.wholeEntry(ref)
+		return e
 	}
-	micros, n := binary.Uvarint(b[12:])
-	if n <= 0 || micros > uint64(algorithm.MaxPeriod/time.Microsecond) || 12+n >= len(b) || len(b) != 12+n+1+int(b[12+n]) {
-		return e, false
-	}
-	e, _ = firstEntry(b)
-	return e, e.kind.Valid()
+	e, _ = l.wholeEntry(l.bases[b[0]-1])
+	e.name = append(append(buffer[:0], e.name[:b[1]]...), b[3:3+int(b[2])]...)
+	return e
 }
 
-// slotSet is a set of slots of one table.
-type slotSet [maxTableSlots / 64]uint64
-
-// add adds slot i. It returns false if i was in the set.
-func (s *slotSet) add(i int) bool {
-	word, bit := &s[i/64], uint64(1)<<(i%64)
-	isNew := *word&bit == 0
-	*word |= bit
-	return isNew
+// entrySize returns the size of the entry at ref.
+func (l *nameLog) entrySize(ref nameRef) (size int) {
+	if b := l.entries[ref-1:]; b[0] != 0 {
+		return 3 + int(b[2])
+	}
+	_, size = l.wholeEntry(ref)
+	return size
 }
 
 // slotIndex returns the index of the slot of id, live or expired, or -1.
@@ -110,29 +166,67 @@ func (sh *shard) slotIndex(id counterID) int {
 }
 
 // nameOf returns the entry of a hit's counter.
-func nameOf(h *backend.Hit, id counterID) nameEntry {
+func nameOf(h *backend.Hit) nameEntry {
 	w := h.Limit.Window()
-	return nameEntry{id: id, kind: w.Kind, isHeld: w.IsHeld, period: w.Period, name: h.Key[:min(len(h.Key), maxNameBytes)]}
+	return nameEntry{w.Kind, w.IsHeld, w.Period, h.Key[:min(len(h.Key), maxNameBytes)]}
 }
 
-// compactNames removes the names of counters that are not in the table, and names that are there twice.
+// slotRef returns the reference of sl, a slot of the table, to its name.
+func (sh *shard) slotRef(sl *slot) *nameRef {
+	return &sh.names.refs[(uintptr(unsafe.Pointer(sl))-uintptr(unsafe.Pointer(&sh.slots[0])))/slotBytes]
+}
+
+// compactNames removes the names of counters that are not in the table. A base stays while an entry needs it. Entries
+// stay in order, so each moves towards the start.
 func (sh *shard) compactNames() {
 	l := sh.names
-	if l.numEntries == int(sh.takenSlots) {
+	if int(l.numEntries) == int(sh.takenSlots) {
 		return // Each slot has a name, so there are no others.
 	}
-	var seen slotSet
-	kept := l.entries[:0]
+	// The references in their order, and in the low bits which slot or base has each.
+	var order [maxTableSlots + maxBases]uint32
+	var isNeeded [1 + maxBases]bool
+	n := 0
+	for i, ref := range l.refs {
+		if ref != 0 {
+			order[n] = uint32(ref)<<16 | uint32(i)
+			n++
+			isNeeded[l.entries[ref-1]] = true
+		}
+	}
+	for i, ref := range l.bases {
+		if !isNeeded[1+i] {
+			l.bases[i] = 0
+			continue
+		}
+		order[n] = uint32(ref)<<16 | uint32(maxTableSlots+i)
+		n++
+	}
+	slices.Sort(order[:n])
+	var from, to nameRef
+	size := 0
 	l.numEntries = 0
-	for rest := l.entries; len(rest) > 0; {
-		e, size := firstEntry(rest)
-		if i := sh.slotIndex(e.id); i >= 0 && seen.add(i) {
-			kept = append(kept, rest[:size]...)
+	for _, o := range order[:n] {
+		if ref := nameRef(o >> 16); ref != from {
+			from, to = ref, nameRef(size+1)
+			size += copy(l.entries[size:], l.entries[ref-1:][:l.entrySize(ref)])
 			l.numEntries++
 		}
-		rest = rest[size:]
+		if i := int(o & math.MaxUint16); i < maxTableSlots {
+			l.refs[i] = to
+		} else {
+			l.bases[i-maxTableSlots] = to
+		}
 	}
-	l.entries = kept
+	l.entries = l.entries[:size]
+}
+
+// resizeRefs makes room for the names of so many slots, which have none yet.
+func (sh *shard) resizeRefs(slots int) {
+	l := sh.names
+	before := cap(l.refs)
+	l.refs = slices.Grow([]nameRef(nil), slots)[:slots]
+	sh.budget.usedBytes.Add(int64(cap(l.refs)-before) * nameRefBytes)
 }
 
 // resizeNames moves the names to memory of at least size bytes, which is enough for them. With size 0 it removes them.
@@ -171,8 +265,8 @@ func (sh *shard) makeNameRoom(size int, now int64) (moved bool) {
 		}
 		return false
 	}
-	most := largestBlock(sh.budget.bytesPerShard() - len(sh.slots)*slotBytes)
-	if want := min(max((len(l.entries)+size)*3/2, minTableSlots*size), most); want > cap(l.entries)+cap(l.entries)/8 &&
+	most := largestBlock(sh.budget.bytesPerShard() - len(sh.slots)*slotBytes - cap(l.refs)*nameRefBytes)
+	if want := min(max((len(l.entries)+size)*4/3, minTableSlots*size), most); want > cap(l.entries)+cap(l.entries)/8 &&
 		len(l.entries)+size <= want {
 		sh.resizeNames(want)
 		return false
@@ -190,10 +284,13 @@ func (sh *shard) makeNameRoom(size int, now int64) (moved bool) {
 	return moved
 }
 
-// averageNameBytes returns the average size of an entry, or 0 if there is none.
+// averageNameBytes returns the average memory of a name without what is free, or 0 if the store keeps no names.
 func (l *nameLog) averageNameBytes() int {
-	if l == nil || l.numEntries == 0 {
+	switch {
+	case l == nil:
 		return 0
+	case l.numEntries == 0:
+		return nameRefBytes
 	}
-	return len(l.entries) / l.numEntries
+	return nameRefBytes + len(l.entries)/int(l.numEntries)
 }

@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -19,26 +21,30 @@ import (
 // auditNames checks that each counter of shard i has its name, and returns the memory of the names.
 func auditNames(tb testing.TB, i int, sh *shard) int64 {
 	tb.Helper()
-	if sh.names == nil {
+	l := sh.names
+	if l == nil {
 		return 0
 	}
-	named, numEntries := make(map[counterID]bool), 0
-	for rest := sh.names.entries; len(rest) > 0; numEntries++ {
-		e, size := firstEntry(rest)
-		if parsed, ok := parseEntry(rest[:size]); !ok || parsed.id != e.id || !bytes.Equal(parsed.name, e.name) {
-			tb.Fatalf("shard %d: a bad entry %x", i, rest[:size])
-		}
-		named[e.id], rest = true, rest[size:]
+	starts, numEntries := make(map[nameRef]bool), 0
+	for ref := nameRef(1); int(ref) <= len(l.entries); ref += nameRef(l.entrySize(ref)) {
+		starts[ref] = true
+		numEntries++
 	}
-	if numEntries != sh.names.numEntries {
-		tb.Errorf("shard %d: %d names, %d are counted", i, numEntries, sh.names.numEntries)
+	if numEntries != int(l.numEntries) || len(l.refs) != len(sh.slots) {
+		tb.Errorf("shard %d: %d names, %d are counted; %d references for %d slots", i, numEntries, l.numEntries, len(l.refs),
+			len(sh.slots))
 	}
-	for j := range sh.slots {
-		if sl := &sh.slots[j]; sl.tagFormRank != 0 && !named[sl.id()] {
-			tb.Errorf("shard %d: slot %d has no name", i, j)
+	for _, ref := range l.bases {
+		if ref != 0 && (!starts[ref] || l.entries[ref-1] != 0) {
+			tb.Errorf("shard %d: the base at %d is no whole entry", i, ref)
 		}
 	}
-	return int64(cap(sh.names.entries))
+	for j, ref := range l.refs {
+		if isTaken := sh.slots[j].tagFormRank != 0; isTaken != (ref != 0) || isTaken && !starts[ref] {
+			tb.Errorf("shard %d: the name of slot %d is at %d", i, j, ref)
+		}
+	}
+	return int64(cap(l.entries)) + int64(cap(l.refs))*nameRefBytes
 }
 
 // found returns the sorted names of the counters with a prefix. It drops them unless dryRun is set.
@@ -197,6 +203,51 @@ func TestFewNamesEvictNothing(t *testing.T) {
 		}
 		if st := s.Stats(); st.Keys != 4000 || st.EvictedKeys != 0 {
 			t.Fatalf("%d bytes: %+v", keyBytes, st)
+		}
+	}
+}
+
+// Names that start like others of their window take what differs. Each is found as it was, whatever the windows and the
+// names before it, and after other names were removed.
+func TestNamesThatShareBytes(t *testing.T) {
+	t.Parallel()
+	s := openWith(t, Config{MaxBytes: 8 << 20, KeepNames: true})
+	rnd := rand.New(rand.NewPCG(1, 2))
+	short := &algorithm.Limit{Kind: algorithm.FixedWindow, Max: 9, Period: time.Second}
+	want := make(map[string]bool)
+	for n := range 20_000 {
+		l := algorithm.Limit{Kind: algorithm.Kind(n % 2), Max: 9, Period: time.Duration(1+n%17) * time.Hour}
+		key := fmt.Appendf(nil, "api_%.*s_%d_", rnd.IntN(20), "user_of_a_long_name_", n)
+		if n%50 == 0 {
+			key = append(key, bytes.Repeat([]byte("x"), 300)...)
+		}
+		send(t, s, epoch, backend.Hit{Key: key, Limit: &l, Amount: 1})
+		want[fmt.Sprintf("%.255s (%v %v)", key, l.Period, l.Kind)] = true
+		send(t, s, epoch.Add(-time.Hour), backend.Hit{Key: append(key, 'x'), Limit: short, Amount: 1}) // It has expired.
+	}
+	if st := s.Stats(); st.EvictedKeys > 0 {
+		t.Fatalf("%+v", st)
+	}
+	for _, name := range found(t, s, true, "api_") {
+		delete(want, name)
+	}
+	if len(want) > 0 {
+		t.Errorf("%d names are not found, such as %q", len(want), slices.Collect(maps.Keys(want))[0])
+	}
+}
+
+// The memory of counters is what docs/operations.md says.
+func TestBytesOfACounter(t *testing.T) {
+	t.Parallel()
+	for _, keepNames := range []bool{false, true} {
+		s := openWith(t, Config{KeepNames: keepNames})
+		for n := range 1_000_000 {
+			key := fmt.Appendf(nil, "api_user_%d_", n)
+			send(t, s, epoch, backend.Hit{Key: key, Limit: snapshotLimits[1], Amount: 1})
+		}
+		want := map[bool]int64{false: 47, true: 60}[keepNames]
+		if each := s.Stats().Bytes / 1_000_000; each < want-4 || each > want+4 {
+			t.Errorf("names %t: %d bytes per counter, not %d", keepNames, each, want)
 		}
 	}
 }

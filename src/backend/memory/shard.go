@@ -164,29 +164,37 @@ func (sh *shard) findSlot(id counterID, now int64) (live, expired *slot) {
 // createSlot returns a slot for the counter of h, whose id is id: the expired one that findSlot returned, or an empty
 // one.
 func (sh *shard) createSlot(h *backend.Hit, id counterID, expired *slot, now int64) *slot {
-	// The name of a counter that has a slot is there already.
-	if sh.names != nil && (expired == nil || !expired.hasID(id)) {
-		e := nameOf(h, id)
-		expired = sh.addName(&e, expired, now)
+	if sh.names == nil {
+		return sh.takeSlot(id, expired, now)
 	}
-	return sh.takeSlot(id, expired, now)
+	var ref nameRef
+	if expired != nil && expired.hasID(id) {
+		ref = *sh.slotRef(expired) // A counter keeps its name.
+	}
+	if ref == 0 {
+		e := nameOf(h)
+		expired, ref = sh.addName(&e, expired, now)
+	}
+	sl := sh.takeSlot(id, expired, now)
+	*sh.slotRef(sl) = ref
+	return sl
 }
 
-// addName adds the name of a counter before it has a slot. It returns expired, or nil if the slot was moved meanwhile.
-func (sh *shard) addName(e *nameEntry, expired *slot, now int64) *slot {
-	if size := maxEntryHead + len(e.name); len(sh.names.entries)+size > cap(sh.names.entries) &&
+// addName adds the name of a counter before it has a slot, and returns where it is. It also returns expired, or nil if
+// the slot was moved meanwhile.
+func (sh *shard) addName(e *nameEntry, expired *slot, now int64) (*slot, nameRef) {
+	if size := maxEntryBytes - maxNameBytes + len(e.name); len(sh.names.entries)+size > cap(sh.names.entries) &&
 		sh.makeNameRoom(size, now) {
 		expired = nil
 	}
-	sh.names.append(e)
-	return expired
+	return expired, sh.names.append(e)
 }
 
 // takeSlot is createSlot without the name.
 func (sh *shard) takeSlot(id counterID, expired *slot, now int64) *slot {
 	sl := expired
 	if sl == nil {
-		if int(sh.takenSlots+1)*4 > len(sh.slots)*3 {
+		if int(sh.takenSlots+1)*5 > len(sh.slots)*4 {
 			sh.makeRoom(now)
 		}
 		sl = sh.findEmptySlot(id.hash)
@@ -244,8 +252,8 @@ func (sh *shard) makeRoom(now int64) {
 	case size == 0 || live*8 < size:
 		sh.rebuildTable(live*4, now) // the new table is a quarter full
 		return
-	case live*2 > size && size < most-most/8: // the new table is larger by an eighth or more
-		sh.rebuildTable(min(size*2, most), now)
+	case live*8 > size*5 && size < most-most/8: // the new table is larger by an eighth or more
+		sh.rebuildTable(min(max(size*5/4, size+minTableSlots), most), now)
 		return
 	case live*8 > size*5:
 		sh.evictCounters(now, live-size*5/8)
@@ -269,11 +277,20 @@ func (sh *shard) compactTable(now int64) {
 		if !sl.isLive(now) {
 			*sl = slot{}
 			sh.takenSlots--
+			if sh.names != nil {
+				*sh.slotRef(sl) = 0
+			}
 			continue
 		}
 		moved := *sl
 		*sl = slot{}
-		*sh.findEmptySlot(moved.idHash) = moved
+		to := sh.findEmptySlot(moved.idHash)
+		*to = moved
+		if sh.names != nil {
+			ref := *sh.slotRef(sl)
+			*sh.slotRef(sl) = 0
+			*sh.slotRef(to) = ref
+		}
 	}
 }
 
@@ -303,11 +320,12 @@ func (sh *shard) shrinkTable(now int64, idleBefore uint32) (oldestUse uint32) {
 func (sh *shard) freeAllMemory() {
 	sh.freeMemory()
 	if sh.names != nil {
+		sh.resizeRefs(0)
 		sh.resizeNames(0)
 	}
 }
 
-// freeMemory drops all counters.
+// freeMemory drops all counters. Names stay.
 func (sh *shard) freeMemory() {
 	sh.budget.usedBytes.Add(int64(-len(sh.slots)) * slotBytes)
 	if sh.overflow != nil {
@@ -323,6 +341,11 @@ func (sh *shard) rebuildTable(size int, now int64) {
 	sh.slots = slices.Grow([]slot(nil), max(size, minTableSlots))
 	sh.slots = sh.slots[:cap(sh.slots)]
 	sh.budget.usedBytes.Add(int64(len(sh.slots)) * slotBytes)
+	var oldRefs []nameRef
+	if sh.names != nil {
+		oldRefs = sh.names.refs
+		sh.resizeRefs(len(sh.slots))
+	}
 	for i := range old {
 		if !old[i].isLive(now) {
 			continue
@@ -330,6 +353,9 @@ func (sh *shard) rebuildTable(size int, now int64) {
 		sl := sh.findEmptySlot(old[i].idHash)
 		*sl = old[i]
 		sh.takenSlots++
+		if sh.names != nil {
+			*sh.slotRef(sl) = oldRefs[i]
+		}
 		switch sl.form() {
 		case wideForm:
 			sl.stateOrIndex = sh.ensureOverflow().wideStates.addItem(oldOverflow.wideStates.items[sl.stateOrIndex])

@@ -23,7 +23,9 @@ import (
 //	log counter     the length of the encoded log in 4 bytes, and the log
 //	held counter    the length of the encoded algorithm.HeldState in 4 bytes, and the state
 //
-// A name follows the counters of its shard: the length of its entry in 2 bytes, and the entry of nameLog.
+// A name follows the counters of its shard: the length of the rest in 2 bytes, the hash of the counter's id (8 bytes),
+// its tag with nameEntry.kindByte in the low bits (4 bytes), the period in microseconds (a varint), the length of the
+// name (1 byte) and the name.
 const (
 	inlineRecord = 'I'
 	wideRecord   = 'W'
@@ -34,6 +36,7 @@ const (
 
 	headerBytes     = 32 // the size of the header: the time, the grace and the key of the hash.
 	slotRecordBytes = 1 + slotBytes
+	maxNameHead     = 8 + 4 + binary.MaxVarintLen64 + 1 // the size of the longest name without its text and its length.
 	wideStateBytes  = 24
 )
 
@@ -79,7 +82,7 @@ type snapshotWriter struct {
 	slots      []slot // copies of those of a shard.
 	wideStates []wideState
 	longIDs    []counterID // the counters of a shard whose states have no fixed length.
-	names      []byte      // a copy of the names of a shard.
+	names      nameLog     // a copy of the names of a shard.
 	encoded    []byte
 }
 
@@ -93,6 +96,10 @@ func (w *snapshotWriter) addShard(sh *shard) {
 	w.slots = append(w.slots[:0], sh.slots...)
 	if sh.overflow != nil {
 		w.wideStates = append(w.wideStates, sh.overflow.wideStates.items...)
+	}
+	if sh.names != nil {
+		w.names.entries = append(w.names.entries[:0], sh.names.entries...)
+		w.names.refs, w.names.bases = append(w.names.refs[:0], sh.names.refs...), sh.names.bases
 	}
 	sh.mu.Unlock()
 	for i := range w.slots {
@@ -117,22 +124,49 @@ func (w *snapshotWriter) addShard(sh *shard) {
 		w.addLongCounters(sh)
 	}
 	if sh.names != nil {
-		w.addNames(sh)
+		w.addNames()
 	}
 }
 
-// addNames adds the names of sh.
-func (w *snapshotWriter) addNames(sh *shard) {
-	sh.mu.Lock()
-	w.names = append(w.names[:0], sh.names.entries...)
-	sh.mu.Unlock()
-	for rest := w.names; len(rest) > 0; {
-		_, size := firstEntry(rest)
-		w.encoded = binary.LittleEndian.AppendUint16(append(w.encoded[:0], nameRecord), uint16(size))
-		w.out.add(w.encoded)
-		w.out.add(rest[:size])
-		rest = rest[size:]
+// addNames adds the names of the live counters of the shard that was copied.
+func (w *snapshotWriter) addNames() {
+	var buffer [maxNameBytes]byte
+	for i, ref := range w.names.refs {
+		if sl := &w.slots[i]; ref != 0 && sl.isLive(w.now) {
+			e := w.names.entry(ref, &buffer)
+			w.encoded = e.appendRecord(w.encoded[:0], sl.id())
+			w.out.add(w.encoded)
+		}
 	}
+}
+
+// appendRecord appends the record of the name of a counter to b.
+func (e *nameEntry) appendRecord(b []byte, id counterID) []byte {
+	start := len(b)
+	b = binary.LittleEndian.AppendUint64(append(b, nameRecord, 0, 0), id.hash)
+	b = binary.LittleEndian.AppendUint32(b, id.tag|uint32(e.kindByte()))
+	b = binary.AppendUvarint(b, uint64(e.period/time.Microsecond))
+	b = append(append(b, byte(len(e.name))), e.name...)
+	binary.LittleEndian.PutUint16(b[start+1:], uint16(len(b)-start-3))
+	return b
+}
+
+// parseNameRecord returns the name that b holds, the end of its record, and the id of its counter. ok is false if b
+// holds anything else.
+func parseNameRecord(b []byte) (e nameEntry, id counterID, ok bool) {
+	if len(b) < maxNameHead-binary.MaxVarintLen64+1 {
+		return e, id, false
+	}
+	tag := binary.LittleEndian.Uint32(b[8:])
+	micros, n := binary.Uvarint(b[12:])
+	start := 12 + n + 1
+	if n <= 0 || micros > uint64(algorithm.MaxPeriod/time.Microsecond) || start > len(b) ||
+		len(b) != start+int(b[start-1]) {
+		return e, id, false
+	}
+	e.kind, e.isHeld = kindOf(byte(tag))
+	e.period, e.name = time.Duration(micros)*time.Microsecond, b[start:]
+	return e, counterID{binary.LittleEndian.Uint64(b), tag &^ (formMask | rankMask)}, e.kind.Valid()
 }
 
 // addLongCounters adds the first counters of w.longIDs, as many as are copied at a time.
@@ -226,7 +260,7 @@ type snapshotReader struct {
 	savedAt        time.Time
 	graceChange    int64 // added to each slot.expiresAt.
 	added, expired int64
-	buffer         [maxEntryHead + maxNameBytes]byte
+	buffer         [maxNameHead + maxNameBytes]byte
 	encoded        []byte
 }
 
@@ -357,16 +391,19 @@ func (r *snapshotReader) readName() error {
 	if b, err = r.read(size); err != nil {
 		return err
 	}
-	e, ok := parseEntry(b)
+	e, id, ok := parseNameRecord(b)
 	if !ok {
 		return errMalformed
 	}
 	e.isHeld = e.isHeld && r.in.version > 1
 	s := r.store
-	sh := s.shardOf(e.id.hash & math.MaxUint32)
+	sh := s.shardOf(id.hash & math.MaxUint32)
 	sh.mu.Lock()
-	if sh.names != nil && sh.slotIndex(e.id) >= 0 {
-		sh.addName(&e, nil, r.now)
+	if sh.names != nil && sh.slotIndex(id) >= 0 {
+		_, ref := sh.addName(&e, nil, r.now)
+		if i := sh.slotIndex(id); i >= 0 { // It was not evicted to make room.
+			sh.names.refs[i] = ref
+		}
 	}
 	sh.mu.Unlock()
 	if s.budget.isExceeded(0) {
@@ -410,6 +447,9 @@ func (r *snapshotReader) addCounter(kind byte, sl slot, st *overflowState) error
 		return errMalformed // No counter is in a snapshot twice.
 	}
 	added := sh.takeSlot(sl.id(), expired, r.now)
+	if sh.names != nil {
+		*sh.slotRef(added) = 0 // It follows.
+	}
 	added.tagFormRank |= sl.tagFormRank & rankMask
 	added.lastUseSecond, added.stateOrIndex, added.expiresAt = sl.lastUseSecond, sl.stateOrIndex, sl.expiresAt
 	switch kind {

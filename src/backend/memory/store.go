@@ -18,19 +18,20 @@ import (
 
 // Config configures a Store.
 type Config struct {
-	// MaxBytes caps the memory of all counters. A counter takes 32 bytes in a table that is at most three quarters full. A
+	// MaxBytes caps the memory of all counters. A counter takes 32 bytes in a table that is at most four fifths full. A
 	// sliding window takes 40 bytes more, and 16 to 32 for each hit. A counter with holds takes 232 bytes more, and what
 	// HoldSet documents. At the cap counters are evicted in the order that rank documents; for a moment the cap may be
 	// exceeded by the size of one key. A sliding window or a counter with holds that takes more than half of it is
-	// dropped, too. Locks take 64 bytes more for each 32 KiB of the cap, and 96 with names. Defaults to DefaultMaxBytes;
+	// dropped, too. Locks take 64 bytes more for each 32 KiB of the cap, and 144 with names. Defaults to DefaultMaxBytes;
 	// the smallest cap is MinBytes.
 	MaxBytes int64
 	// ExpiryGrace is for how long an expired counter is kept at least. A clock that is set back further may or may not
 	// find it. Defaults to a second: enough for a request that reads the clock just before the edge of a window and gets
 	// the lock just after it. At most MaxExpiryGrace.
 	ExpiryGrace time.Duration
-	// KeepNames keeps the names of counters for ResetPrefixes and for snapshots. The name of a counter takes some 18 bytes
-	// more than its key, and up to as much again for names that are no longer needed.
+	// KeepNames keeps the names of counters for ResetPrefixes and for snapshots. The name of a counter takes what its
+	// key does not share with others of its rule and some 8 bytes. Names that are no longer needed take up to as much
+	// again.
 	KeepNames bool
 }
 

@@ -20,12 +20,12 @@ func TestMemoryUse(t *testing.T) {
 	}{
 		{memoryUse{}, 1600, 0},
 		{memoryUse{1 * mib, 0, 0, 0, 0, false}, 1600, 0},
-		{memoryUse{8 * mib, 0, 0, 0, 0, false}, 800, 0},
-		{memoryUse{16 * mib, 0, 0, 0, 0, false}, 400, 0},
+		{memoryUse{8 * mib, 0, 0, 0, 0, false}, 400, 0},
+		{memoryUse{16 * mib, 0, 0, 0, 0, false}, 200, 0},
 		{memoryUse{64 * mib, 0, 0, 0, 0, false}, 100, 0},
 		{memoryUse{1 << 40, 0, 0, 0, 0, false}, 100, 0},
-		{memoryUse{8 * mib, 12 * mib, 0, 256 * mib, 0, false}, 800, 292 * mib},
-		{memoryUse{108 * mib, 12 * mib, 100 * mib, 256 * mib, 0, false}, 59, 292 * mib},
+		{memoryUse{8 * mib, 12 * mib, 0, 256 * mib, 0, false}, 400, 292 * mib},
+		{memoryUse{108 * mib, 12 * mib, 100 * mib, 256 * mib, 0, false}, 29, 292 * mib},
 		{memoryUse{264 * mib, 12 * mib, 256 * mib, 256 * mib, 0, false}, 6, 292 * mib},
 		// the 28 MiB that are no counters may double
 		{memoryUse{284 * mib, 32 * mib, 256 * mib, 256 * mib, 0, false}, 9, 352 * mib},
