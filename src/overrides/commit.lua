@@ -4,8 +4,9 @@
 -- ARGV: the step of versions, the time in ms, the most overrides, the most records, the modulus of the sum, a random
 -- number that tells a new store from one that it replaces, and for each edit its action (set, unset or restore), ID, override, end in ms (0 for none) and record (empty for none).
 --
--- The reply is a list with the old override and the new version of each edit: an empty text and 0 for none. It is
--- "too many", and nothing is changed, if there would be too many overrides.
+-- The reply is a list with the number that tells this store from one that it replaces, and with the old override and
+-- the new version of each edit: an empty text and 0 for none. It is "too many", and nothing is changed, if there would
+-- be too many overrides.
 local state, overrides, versions, removed, ends, history = unpack(KEYS)
 local step, now, most, records, modulus = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local first, per_edit = 7, 5
@@ -53,7 +54,8 @@ for i = first, #ARGV, per_edit do
   if ARGV[i] ~= 'unset' and redis.call('HEXISTS', overrides, ARGV[i + 1]) == 0 then added = added + 1 end
 end
 
-local reply = {}
+redis.call('HSETNX', state, 'epoch', ARGV[6])
+local reply = {redis.call('HGET', state, 'epoch')}
 if added > 0 and count + added > most then
   reply = 'too many'
 else
@@ -86,6 +88,5 @@ if excess > 0 then
   redis.call('HSET', state, 'trimmed', last[2])
   redis.call('ZREMRANGEBYRANK', removed, 0, excess - 1)
 end
-redis.call('HSETNX', state, 'epoch', ARGV[6])
 redis.call('HSET', state, 'version', text(version), 'sum', text(sum))
 return reply

@@ -183,8 +183,11 @@ func (s *FileStore) add(lines []fileLine) (err error) {
 	return errors.Join(err, f.Close())
 }
 
+// fileEpoch is the Delta.Epoch of files: nothing takes their place while the process runs.
+const fileEpoch = 1
+
 // Commit implements Store.
-func (s *FileStore) Commit(_ context.Context, edits []Edit, limits Limits) ([]Result, error) {
+func (s *FileStore) Commit(_ context.Context, edits []Edit, limits Limits) ([]Result, uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var lines []fileLine
@@ -223,10 +226,10 @@ func (s *FileStore) Commit(_ context.Context, edits []Edit, limits Limits) ([]Re
 		}
 	}
 	if count > limits.MaxKept && count > len(s.kept) {
-		return nil, fmt.Errorf("%w; at most %d are kept", ErrTooMany, limits.MaxKept)
+		return nil, 0, fmt.Errorf("%w; at most %d are kept", ErrTooMany, limits.MaxKept)
 	}
 	if err := s.add(lines); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for i := range lines {
 		s.apply(&lines[i])
@@ -237,9 +240,9 @@ func (s *FileStore) Commit(_ context.Context, edits []Edit, limits Limits) ([]Re
 		}
 	}
 	if s.path != "" && s.lines > 2*(len(s.kept)+len(s.history))+1000 {
-		return results, s.rewrite()
+		return results, fileEpoch, s.rewrite()
 	}
-	return results, nil
+	return results, fileEpoch, nil
 }
 
 // ended returns the IDs of overrides that have ended before now, and sets nextEnd for the others.
@@ -264,7 +267,7 @@ func (s *FileStore) ended(now time.Time) (ids []ID) {
 func (s *FileStore) Read(context.Context, uint64) (*Delta, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := &Delta{Whole: true, Position: s.version, Count: len(s.kept)}
+	d := &Delta{Whole: true, Position: s.version, Count: len(s.kept), Epoch: fileEpoch}
 	for _, v := range s.kept {
 		d.Set = append(d.Set, v)
 		d.Sum = (d.Sum + v.Version) % SumModulus

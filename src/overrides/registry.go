@@ -25,7 +25,8 @@ type Registry struct {
 	sum      uint64              // of their versions, modulo SumModulus
 	commits  uint64              // the number of Commit calls that have returned
 	position uint64              // that of the last Delta
-	epoch    uint64              // that of the last Delta
+	epoch    uint64              // that of the last Delta, or of the first Commit
+	highest  uint64              // the greatest version that is known
 	readAt   time.Time           // when the store was read last; zero for never
 	failure  error               // why the last Read failed; nil if it did not
 }
@@ -89,7 +90,7 @@ func (g *Registry) Commit(ctx context.Context, edits []Edit) ([]Result, error) {
 	if err := g.checkShapes(edits); err != nil {
 		return nil, err
 	}
-	results, err := g.cfg.Store.Commit(ctx, edits, Limits{Now: g.cfg.Now(), MaxKept: g.cfg.MaxOverrides})
+	results, epoch, err := g.cfg.Store.Commit(ctx, edits, Limits{Now: g.cfg.Now(), MaxKept: g.cfg.MaxOverrides})
 	if err != nil {
 		return nil, fmt.Errorf("overrides: %w", err)
 	}
@@ -105,6 +106,9 @@ func (g *Registry) Commit(ctx context.Context, edits []Edit) ([]Result, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.commits++
+	if g.epoch == 0 { // The store had nothing when it was read.
+		g.epoch = epoch
+	}
 	g.use(d)
 	return results, nil
 }
@@ -170,6 +174,7 @@ func (g *Registry) newEntry(p *parsed, version uint64) *entry {
 	}
 	e.limit.uses++
 	g.count++
+	g.highest = max(g.highest, version)
 	g.sum = (g.sum + version) % SumModulus
 	return e
 }
@@ -291,6 +296,10 @@ func (g *Registry) learn(d *Delta, commits uint64) (lost []Edit, more bool) {
 	if lost = g.lostBy(d); len(lost) > 0 {
 		d.Whole = false // They stay in force here.
 	}
+	if d.Whole {
+		g.highest = 0
+	}
+	g.highest = max(g.highest, d.Position)
 	g.use(d)
 	g.position, g.epoch = d.Position, d.Epoch
 	if !d.More && g.commits == commits && (g.count != d.Count || g.sum != d.Sum) {
@@ -303,7 +312,7 @@ func (g *Registry) learn(d *Delta, commits uint64) (lost []Edit, more bool) {
 
 // lostBy returns the overrides that the store of d has lost: it is a new one, or has fewer changes than before.
 func (g *Registry) lostBy(d *Delta) (lost []Edit) {
-	if !d.Whole || d.Epoch == g.epoch && d.Position >= g.position {
+	if !d.Whole || d.Epoch == g.epoch && d.Position >= g.highest {
 		return nil
 	}
 	now := g.cfg.Now()

@@ -50,7 +50,7 @@ const (
 const tooMany = "too many"
 
 // Commit implements Store.
-func (s *SharedStore) Commit(ctx context.Context, edits []Edit, limits Limits) ([]Result, error) {
+func (s *SharedStore) Commit(ctx context.Context, edits []Edit, limits Limits) ([]Result, uint64, error) {
 	words := []string{"EVAL", commitScript, strconv.Itoa(len(s.keys))}
 	words = append(words, s.keys[:]...)
 	words = append(words, strconv.Itoa(1+rand.IntN(maxVersionStep)), strconv.FormatInt(limits.Now.UnixMilli(), 10),
@@ -73,7 +73,7 @@ func (s *SharedStore) Commit(ctx context.Context, edits []Edit, limits Limits) (
 		if !e.OnlyAbsent {
 			data, err := json.Marshal(record)
 			if err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 			text = string(data)
 		}
@@ -81,37 +81,41 @@ func (s *SharedStore) Commit(ctx context.Context, edits []Edit, limits Limits) (
 	}
 	reply, err := s.command(ctx, s.keys[0], words...)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if reply == tooMany {
-		return nil, fmt.Errorf("%w; at most %d are kept", ErrTooMany, limits.MaxKept)
+		return nil, 0, fmt.Errorf("%w; at most %d are kept", ErrTooMany, limits.MaxKept)
 	}
 	return readResults(reply, len(edits))
 }
 
 var errReply = errors.New("redis: a reply about overrides is not as it should be; does another program use the keys?")
 
-func readResults(reply any, edits int) ([]Result, error) {
+func readResults(reply any, edits int) (results []Result, epoch uint64, err error) {
 	list, isList := reply.([]any)
-	if edits > 0 && !isList || len(list) != 2*edits {
-		return nil, errReply
+	if !isList || len(list) != 1+2*edits {
+		return nil, 0, errReply
 	}
-	results := make([]Result, edits)
+	epoch, ok := replyNumber(list[0])
+	if list = list[1:]; !ok {
+		return nil, 0, errReply
+	}
+	results = make([]Result, edits)
 	for i := range results {
 		old, isText := list[2*i].(string)
 		version, ok := replyNumber(list[2*i+1])
 		if !isText || !ok {
-			return nil, errReply
+			return nil, 0, errReply
 		}
 		if results[i].Version = version; old != "" {
 			before, err := decodeOverride(old)
 			if err != nil {
-				return nil, errReply
+				return nil, 0, errReply
 			}
 			results[i].Before = &before
 		}
 	}
-	return results, nil
+	return results, epoch, nil
 }
 
 func replyNumber(v any) (n uint64, ok bool) {

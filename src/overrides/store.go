@@ -8,8 +8,9 @@ import (
 // Store keeps the overrides of all replicas that share it, and the history of their changes. Its methods may be called
 // by several goroutines.
 type Store interface {
-	// Commit makes the edits in one step. It returns a result for each edit. The error may wrap ErrTooMany.
-	Commit(ctx context.Context, edits []Edit, limits Limits) ([]Result, error)
+	// Commit makes the edits in one step. It returns a result for each edit, and Delta.Epoch. The error may wrap
+	// ErrTooMany.
+	Commit(ctx context.Context, edits []Edit, limits Limits) (results []Result, epoch uint64, err error)
 	// Read returns what was changed since the position, which is that of the last Delta. The first one is zero.
 	Read(ctx context.Context, since uint64) (*Delta, error)
 	// History returns the last records, the newest first, at most MaxHistory.
@@ -75,7 +76,8 @@ func None(why error) Store { return none{why} }
 
 type none struct{ why error }
 
-func (n none) Commit(context.Context, []Edit, Limits) ([]Result, error) { return nil, n.why }
-func (none) Read(context.Context, uint64) (*Delta, error)               { return &Delta{Whole: true}, nil }
-func (none) History(context.Context) ([]Record, error)                  { return nil, nil }
-func (none) Pause() time.Duration                                       { return 0 }
+func (n none) Commit(context.Context, []Edit, Limits) ([]Result, uint64, error) { return nil, 0, n.why }
+
+func (none) Read(context.Context, uint64) (*Delta, error) { return &Delta{Whole: true}, nil }
+func (none) History(context.Context) ([]Record, error)    { return nil, nil }
+func (none) Pause() time.Duration                         { return 0 }

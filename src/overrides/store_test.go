@@ -58,7 +58,7 @@ func TestStores(t *testing.T) {
 			now := epoch
 			do := func(edits ...Edit) []Result {
 				t.Helper()
-				results, err := s.Commit(t.Context(), edits, Limits{Now: now, MaxKept: 4})
+				results, _, err := s.Commit(t.Context(), edits, Limits{Now: now, MaxKept: 4})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -105,7 +105,7 @@ func TestStores(t *testing.T) {
 			}
 			has(`user="bot,7" ban`, "user=eve x2")
 			do(set(override(t, "a=1", "1")), set(override(t, "a=2", "2")))
-			_, err := s.Commit(t.Context(), []Edit{set(override(t, "a=3", "3")), set(override(t, "a=4", "4"))},
+			_, _, err := s.Commit(t.Context(), []Edit{set(override(t, "a=3", "3")), set(override(t, "a=4", "4"))},
 				Limits{Now: now, MaxKept: 4})
 			if !errors.Is(err, ErrTooMany) || !strings.Contains(err.Error(), "at most 4 are kept") {
 				t.Errorf("too many: %v", err)
@@ -164,7 +164,7 @@ func TestFile(t *testing.T) {
 	}
 	s, _ := open()
 	for i := range 2000 {
-		if _, err := s.Commit(t.Context(), []Edit{set(override(t, fmt.Sprintf("a=%d", i%7), fmt.Sprint(i)))},
+		if _, _, err := s.Commit(t.Context(), []Edit{set(override(t, fmt.Sprintf("a=%d", i%7), fmt.Sprint(i)))},
 			Limits{Now: epoch, MaxKept: 10}); err != nil {
 			t.Fatal(err)
 		}
@@ -288,6 +288,27 @@ func TestReplicas(t *testing.T) {
 	await(t, append(list, late...), patience, "user=lost ban", "user=mia 7/hour")
 	if _, err := list[0].Commit(t.Context(), []Edit{set(override(t, "user=x", "ban"))}); err == nil {
 		t.Error("a change was accepted although Redis is away")
+	}
+}
+
+// What a replica has changed itself is not lost with the store, even if it has not read the store since.
+func TestOwnChangesAreStoredAgain(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{})
+	for _, first := range []string{"no read", "a read"} {
+		s.Do(t, "FLUSHALL")
+		g := New(Config{Store: NewSharedStore(commander(s), ""), MaxOverrides: 10})
+		if first == "a read" {
+			g.follow(t.Context())
+		}
+		commit(t, g, set(override(t, "user=eve", "ban")))
+		s.Do(t, "FLUSHALL")
+		for g.follow(t.Context()) {
+		}
+		await(t, []*Registry{g}, 0, "user=eve ban")
+		late := New(Config{Store: NewSharedStore(commander(s), ""), MaxOverrides: 10})
+		late.follow(t.Context())
+		await(t, []*Registry{late}, 0, "user=eve ban")
 	}
 }
 

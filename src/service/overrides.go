@@ -1,7 +1,6 @@
 package service
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"sync/atomic"
@@ -163,13 +162,12 @@ func (f *foundation) logLimitChange(report *operator.LimitReport, client operato
 	if report.Before != nil {
 		fields["before"] = report.Before.Note()
 	}
-	if report.Action == overrides.ActionSet {
+	if report.Action == overrides.ActionSet && err == nil {
 		fields["after"] = o.Note()
 	}
 	line := f.log.AlwaysShown.WithFields(fields).WithTime(time.Now())
 	if err != nil {
-		delete(fields, "after")
-		line.WithError(errors.Unwrap(err)).Warn("limit not changed")
+		line.WithError(err).Warn("limit not changed")
 		return
 	}
 	line.Info("limit changed")

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -145,11 +146,28 @@ func (*protocol) Text(ctx context.Context, l *remote.Link, key string) ([]byte, 
 }
 
 // Command sends a command to the server of s that has key, and returns the reply: a string, an int64, nil, or a list of
-// these. A reply that is an error is returned as an Error. It is for rare commands, not for requests.
+// these. While a failover or a migration moves the key, it tries again. A reply that is an error is returned as an
+// Error. It is for rare commands, not for requests.
 func Command(ctx context.Context, s *Store, key string, words ...string) (reply any, err error) {
-	err = s.WithServerOf(ctx, key, func(l *remote.Link) error {
-		reply, err = perform(ctx, l, words...)
-		return err
-	})
+	for range maxCommandAttempts {
+		err = s.WithServerOf(ctx, key, func(l *remote.Link) error {
+			reply, err = perform(ctx, l, words...)
+			return err
+		})
+		if !slices.Contains(passingErrors, errorReplyWord(err)) {
+			return reply, err
+		}
+		select {
+		case <-time.After(minLayoutPause): // The servers are searched meanwhile.
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 	return reply, err
 }
+
+// maxCommandAttempts is how often Command tries again, one minLayoutPause after the other.
+const maxCommandAttempts = 30
+
+// passingErrors begin the error replies of servers whose keys move.
+var passingErrors = []string{"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "READONLY", "LOADING"}
