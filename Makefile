@@ -66,7 +66,7 @@ PACKAGES_AT_ONCE := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: testreport proto all help build run test test-long integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-quotas bench-e2e profile fuzz chaos siege model soak audit docs release-check release-files release-notes deb rpm package-files image envoy-example picture docker_image docker-check clean bootstrap compile tests chart helm-check gateway-check
+.PHONY: testreport proto all help build run test test-long integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-leases bench-quotas bench-e2e profile fuzz chaos siege model soak audit docs release-check release-files release-notes deb rpm package-files image envoy-example picture docker_image docker-check clean bootstrap compile tests chart helm-check gateway-check
 
 all: build lint test ## build, lint and test
 
@@ -148,6 +148,9 @@ bench-divvy: ## CPU of a HIT of divvy's protocol beside a server that echoes lin
 
 bench-resp: ## CPU of RATELIMIT and CL.THROTTLE beside INCR in redis-server, interleaved
 	go test -run '^$$' -bench RESPAgainstRedis -benchtime 15x ./integration-test
+
+bench-leases: ## p50 and p99 of calls on leased counters with a Redis 2 ms and 80 ms away, and which share waits for it
+	go test -run '^$$' -bench LeasesFarStore -benchtime 3x -timeout 60m ./integration-test
 
 bench-memcached: ## the Memcached store beside the Redis store, in one interleaved run
 	go test -run '^$$' -bench AgainstRedis -benchtime 1x ./src/backend/memcached

@@ -28,6 +28,11 @@ func (l lease) isEnding(t instant) bool {
 		l.end-t.wall < int64(min(l.limit.Period/2, mostAhead)) && l.limit.Period <= longPeriod
 }
 
+// hasAskedFor reports whether units of the window of t were asked for ahead, and there is no reply yet.
+func (l lease) hasAskedFor(t instant) bool {
+	return l.flags&askedAheadFlag != 0 && t.wall >= l.end && t.wall < l.end+int64(l.limit.Period)
+}
+
 // aheadReplies are replies of the store on charges of windows that have not begun by the clock of this process. They
 // are learned when their windows begin.
 type aheadReplies struct {

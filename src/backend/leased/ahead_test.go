@@ -141,7 +141,7 @@ func TestUnneededUnitsOfNextWindow(t *testing.T) {
 				Hits: []backend.Hit{hit("k", lower, algorithm.Charge, 1)}, Verdicts: make([]backend.Verdict, 1),
 			})
 			s.Tick(context.Background())
-		}, 12},
+		}, 1},
 		{"the window has ended", func(s *Store, at *int64) {
 			*at += 2 * begins
 			s.Tick(context.Background())
@@ -175,6 +175,45 @@ func TestNextWindowIsUsedUp(t *testing.T) {
 	useAhead(t, s, &at, minutely, 5)
 	if s.Finish(t.Context()); counts[next] != 100 {
 		t.Errorf("the store has %d, want 100", counts[next])
+	}
+}
+
+// While units of a window are under way, which were asked for ahead, a hit asks for its own only: nothing is left too
+// early. A hit that the store refuses uses units that came meanwhile.
+func TestUnitsUnderWay(t *testing.T) {
+	var at int64
+	var late func()
+	shared, counts := newWindows(&at)
+	s := newTestStore(storeFunc(func(b *backend.Batch) {
+		_ = shared.Take(t.Context(), b)
+		if then := late; then != nil {
+			late = nil
+			then()
+		}
+	}), 1, &at)
+	next := nameOf("k", epochOfTests+120*second)
+	at = epochOfTests
+	for range 5 {
+		mustTake(t, s, hit("k", minutely, algorithm.Charge, 1))
+	}
+	at = epochOfTests + 60*second - 1
+	mustTake(t, s, hit("k", minutely, algorithm.Charge, 1))
+	late = func() {
+		at = epochOfTests + 60*second
+		if v := mustTake(t, s, hit("k", minutely, algorithm.Charge, 1))[0]; v.Over || counts[next] != 51 {
+			t.Errorf("%+v; the store has %d, want 50 and 1", v, counts[next])
+		}
+	}
+	if s.Refill(t.Context()); leaseOf(s, "k", minutely).held != 50 {
+		t.Errorf("%d are held, want 50", leaseOf(s, "k", minutely).held)
+	}
+
+	l := leaseOf(s, "k", minutely)
+	held := l.held
+	l.held, counts[next] = 0, 100
+	late = func() { l.held = held }
+	if v := mustTake(t, s, hit("k", minutely, algorithm.Charge, 1))[0]; v.Over || l.held != held-1 || counts[next] != 100 {
+		t.Errorf("%+v; %d are held, want %d", v, l.held, held-1)
 	}
 }
 

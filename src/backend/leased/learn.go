@@ -183,11 +183,18 @@ func (s *Store) learnOther(
 	}
 }
 
-// refuse completes the verdict on a hit that the store refuses. Other replicas may hold units: until they had time to
-// give them back, the refusal is not final, and must not be cached.
+// refuse completes the verdict on a hit that the store refuses. This replica may hold units by now, which admit it.
+// Other replicas may hold some: until they had time to give them back, the refusal is not final, and must not be
+// cached.
 func (s *Store) refuse(
 	h *backend.Hit, v *backend.Verdict, t *scratch, a ask, l lease, asked instant, mayRetry bool,
 ) (until int64) {
+	now, isSame := s.now(), v.WindowEnd == l.windowEnd
+	if isSame && !h.Atomic && h.Amount > 0 && l.use(h.Amount, now, tickOf(now)) {
+		a.ref.shard.held -= h.Amount
+		*v = backend.Verdict{Outcome: l.outcome(h.Op, h.Amount, now)}
+		return 0
+	}
 	if replicas := s.replicas(); replicas > 1 && l.canBeHeld(replicas) {
 		s.contend(a.ref, l, asked)
 		if wait := s.resolveTime() - l.contendedFor(asked); wait > 0 {

@@ -278,7 +278,7 @@ func (s *Store) serve(
 		if h.Op != algorithm.Charge || !mayLease || h.Amount == 0 {
 			return a
 		}
-		if a.asLook = h.Limit.CountBlocked && l.left(now) == 0; !a.asLook && !l.isAsking() {
+		if a.asLook = h.Limit.CountBlocked && l.left(now) == 0; !a.asLook && !l.isAsking() && !l.hasAskedFor(now) {
 			a.amount = l.wanted(h.Amount, s.replicas(), now)
 			l.setAsking(a.amount > h.Amount)
 		}
