@@ -20,8 +20,9 @@ type LimitChange struct {
 	// Action is set or unset.
 	Action string `json:"action"`
 	Domain string `json:"domain"`
-	// Rule is the name of a rule or of one limit of it, with or without the domain. If it is empty, the rule is the one
-	// that applies to a request with Subject as its descriptor, or the only one that counts by its keys.
+	// Rule is the name of a rule or of one limit of it, with or without the domain. Subject may then also be a descriptor
+	// that the rule charges. If Rule is empty, the rule is the one that applies to a request with Subject as its
+	// descriptor, or the only one that counts by its keys.
 	Rule string `json:"rule,omitempty"`
 	// AllRules means all rules of the domain that count the subject. It excludes Rule.
 	AllRules bool `json:"all_rules,omitempty"`
@@ -211,9 +212,9 @@ func targetsOf(set *rules.Set, c *LimitChange, o *overrides.Override) ([]target,
 	if err != nil {
 		return nil, BadChange("subject: %v", err)
 	}
-	if c.Rule == "" && !c.AllRules && pattern.End == overrides.ExactEnd {
-		if targets := targetsOfRequest(domain, pattern.Entries, o); targets != nil {
-			return targets, nil
+	if !c.AllRules && pattern.End == overrides.ExactEnd {
+		if found := targetsOfRequest(domain, pattern.Entries, c.Rule, o); found != nil {
+			return found, nil
 		}
 	}
 	var named []target
@@ -256,8 +257,11 @@ func noTargets(domain *rules.Domain, c *LimitChange, o *overrides.Override) erro
 		o.Subject)
 }
 
-// targetsOfRequest returns the limits that belong to the rule that a request with entries finds; nil if it finds none.
-func targetsOfRequest(domain *rules.Domain, entries []rules.Entry, o *overrides.Override) (targets []target) {
+// targetsOfRequest returns the limits that belong to the rule that a request with entries finds, or, with a name, those
+// of the limits that the request is charged to. It returns nil if there are none.
+func targetsOfRequest(domain *rules.Domain, entries []rules.Entry, name string,
+	o *overrides.Override,
+) (targets []target) {
 	var scratch rules.SearchScratch
 	scratch.Begin(context.Background())
 	m := domain.BaseMatcher().FindRule(entries, &scratch)
@@ -265,7 +269,7 @@ func targetsOfRequest(domain *rules.Domain, entries []rules.Entry, o *overrides.
 		return nil
 	}
 	for _, r := range m.Limits {
-		if r.Descriptor == m.Descriptor {
+		if name == "" && r.Descriptor == m.Descriptor || name != "" && isNamed(r, name) {
 			targets = append(targets, target{r, entries})
 		}
 	}
@@ -274,6 +278,9 @@ func targetsOfRequest(domain *rules.Domain, entries []rules.Entry, o *overrides.
 	}
 	subject := overrides.Pattern{Entries: targets[0].rule.AppendCounterEntries(nil, entries)}
 	o.Subject, o.Rule = subject.String(), m.Descriptor.FullName
+	if name != "" {
+		o.Rule = fullName(domain.Name, name)
+	}
 	return targets
 }
 

@@ -77,8 +77,8 @@ func protectChange(hasToken bool, next http.Handler) http.Handler {
 		mediaType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 		switch {
 		case !hasToken && !isLocal(r):
-			http.Error(w, "set DEBUG_TOKEN to change counters from other hosts; without it, only programs on the host of the "+
-				"service may, without a proxy", http.StatusForbidden)
+			http.Error(w, "set DEBUG_TOKEN to change counters and limits from other hosts; without it, only programs on the "+
+				"host of the service may, without a proxy", http.StatusForbidden)
 		case protection.Check(r) != nil:
 			http.Error(w, "a page of another origin sent this request; only pages of this port may change anything",
 				http.StatusForbidden)

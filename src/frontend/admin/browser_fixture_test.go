@@ -21,11 +21,20 @@ type operatorPort struct {
 	token   string
 	sum     *operator.SumFigures // nil without peers
 	server  *http.Server
+
+	limiter  *limiter.Limiter
+	limits   Limits
+	counters ChangeCounters // nil for no page
 }
 
-func newOperatorPort(t *testing.T) *operatorPort { return newOperatorPortWith(t, "", nil) }
+// newOperatorPort returns a debug port, whose parts each of with may replace.
+func newOperatorPort(t *testing.T, with ...func(*operatorPort)) *operatorPort {
+	return newOperatorPortWith(t, "", nil, with...)
+}
 
-func newOperatorPortWith(t *testing.T, token string, sum *operator.SumFigures) *operatorPort {
+func newOperatorPortWith(t *testing.T, token string, sum *operator.SumFigures,
+	with ...func(*operatorPort),
+) *operatorPort {
 	now := time.Now()
 	f := newFakeFigures()
 	f.state = operator.State{
@@ -63,7 +72,14 @@ func newOperatorPortWith(t *testing.T, token string, sum *operator.SumFigures) *
 				PerSecond: operator.PerSecond{},
 			})
 	}
-	p := &operatorPort{t: t, figures: f, address: "127.0.0.1:0", token: token, sum: sum}
+	p := &operatorPort{
+		t: t, figures: f, address: "127.0.0.1:0", token: token, sum: sum, limiter: limiter.New(limiter.Config{}),
+		limits: newChangeable(t, limitsRules, 10),
+	}
+	p.limiter.UseRules(new(rules.Set))
+	for _, replace := range with {
+		replace(p)
+	}
 	p.start()
 	t.Cleanup(p.stop)
 	return p
@@ -76,12 +92,10 @@ func (p *operatorPort) start() {
 		p.t.Fatal(err)
 	}
 	p.address = listener.Addr().String()
-	rulesOfNone := limiter.New(limiter.Config{})
-	rulesOfNone.UseRules(new(rules.Set))
 	pages := DebugPages{
 		SortedFigures: func(func(string, int64) bool) {}, Components: func() []operator.Component { return nil },
 		Figures: p.figures.source(), SumFigures: p.sum,
-		Limiter: rulesOfNone,
+		Limiter: p.limiter, Limits: p.limits, ChangeCounters: p.counters,
 	}
 	p.server = &http.Server{
 		Handler:     RequireToken(p.token, newAttempts(p.t), pages.Handler()),

@@ -28,6 +28,7 @@ func TestPageInBrowser(t *testing.T) {
 		"looks": testPageLooks, "restart": testPageSurvivesRestart, "keyboard": testPageKeyboard,
 		"descriptors": testPageDescriptors, "outage": testPageInOutage, "denials first": testPageDeniedFirst,
 		"token": testPageWithToken, "candidate": testPageOfCandidate, "quotas": testPageOfQuotas,
+		"limits": testPageOfLimits, "refused change": testPageOfRefusedChange,
 		"unmatched": testPageOfUnmatched, "replicas": testPageOfReplicas,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -320,8 +321,8 @@ func testPageDeniedFirst(t *testing.T, chromium *browser.Browser) {
 			want + "'")
 	}
 	p.Await("document.getElementById('rules-range').textContent === 'There are no rules.'")
-	order("rates state-section rules denials subjects explain")
-	for _, id := range []string{"rules", "denials", "subjects"} {
+	order("rates state-section rules denials subjects limits explain")
+	for _, id := range []string{"rules", "denials", "subjects", "limits"} {
 		if got := p.Text("document.getElementById('" + id + "').offsetHeight < 90 && " +
 			"![...document.querySelectorAll('#" + id + " table')].some((e) => e.checkVisibility())"); got != "true" {
 			t.Errorf("the empty section %s is not folded", id)
@@ -331,7 +332,7 @@ func testPageDeniedFirst(t *testing.T, chromium *browser.Browser) {
 		port.figures.deny(operator.Denial{At: time.Now(), Domain: "api", Subject: fmt.Sprintf("user=u%02d", i)})
 	}
 	port.figures.set(func(_ *operator.State, r *operator.Rates) { r.Total.Denied = 0.1 })
-	order("rates state-section denials subjects rules explain")
+	order("rates state-section denials subjects rules limits explain")
 	const shown = "document.querySelector('#denials-table tbody .mono').textContent === "
 	p.Await(shown + "'user=u24'")
 	p.Click("#denials-next")
@@ -349,7 +350,7 @@ func testPageDeniedFirst(t *testing.T, chromium *browser.Browser) {
 		t.Errorf("%s parts of the page scroll by themselves", got)
 	}
 	port.figures.set(func(_ *operator.State, r *operator.Rates) { r.Total.Denied = 0 })
-	order("rates state-section rules denials subjects explain")
+	order("rates state-section rules denials subjects limits explain")
 	if problems := p.Problems(); problems != nil {
 		t.Errorf("%q", problems)
 	}

@@ -7,7 +7,8 @@ const pageSize = 10;
 const showMilliseconds = 200; // New denials appear together, so that many of them do not keep the browser busy.
 
 // createDenials returns the section of denials. It calls onExplain(domain, subject).
-export function createDenials(onExplain) {
+// changeButton returns a button that changes the limit of a subject.
+export function createDenials(onExplain, changeButton) {
   let denials = []; // newest first
   let process = "";
   const lastIDs = new Map(); // of each replica; the address of the one that serves the page is ""
@@ -55,7 +56,7 @@ export function createDenials(onExplain) {
       element("td", { class: "wide mono", textContent: counter }),
       element("td", { class: "wide", textContent: protocol }),
       element("td", { class: "number wide", textContent: wait }),
-      element("td", {}, explain));
+      element("td", {}, explain, ...(rule ? [changeButton({ domain, rule, subject })] : [])));
   }
 
   return {

@@ -105,9 +105,17 @@ export function pageURL(path, parameters = {}) {
   return url;
 }
 
-// getJSON returns the body of a page, of the replicas of view. It throws an Error with the text and the status of a failure.
-export async function getJSON(path, parameters, options) {
-  const response = await fetch(pageURL(path, { ...parameters, replicas: view.replicas }), options);
+// getJSON returns the body of a page, of the replicas of view, as fetchJSON does.
+export const getJSON = (path, parameters, options) => fetchJSON(pageURL(path, { ...parameters, replicas: view.replicas }), options);
+
+// sendJSON posts a body to a page of this replica, as fetchJSON does.
+export const sendJSON = (path, body) => fetchJSON(pageURL(path), {
+  method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" },
+});
+
+// fetchJSON returns the body of an address. It throws an Error with the text and the status of a failure.
+export async function fetchJSON(url, options) {
+  const response = await fetch(url, options);
   if (!response.ok) {
     const error = new Error((await response.text()).trim() || `status ${response.status}`);
     error.status = response.status;

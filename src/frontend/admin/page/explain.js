@@ -3,8 +3,8 @@
 import { byID, element, formatCount, formatSeconds, pageURL } from "./dom.js";
 import { parseDescriptor } from "./descriptor.js";
 
-// createExplain returns the section of explanations.
-export function createExplain() {
+// createExplain returns the section of explanations. changeButton returns a button that changes the limit of a subject.
+export function createExplain(changeButton) {
   const domain = byID("explain-domain");
   const descriptors = byID("explain-descriptors");
   const hits = byID("explain-hits");
@@ -32,7 +32,7 @@ export function createExplain() {
       const text = await response.text();
       if (!response.ok) throw new Error(text.trim() || `status ${response.status}`);
       const notes = parsed.some(({ isCut }) => isCut) ? [notice("A text that ends with … was cut. The explanation is of the cut text, which may have another counter.")] : [];
-      result.replaceChildren(...notes, ...reportElements(JSON.parse(text)));
+      result.replaceChildren(...notes, ...reportElements(JSON.parse(text), changeButton));
     } catch (error) {
       if (!signal.aborted) result.replaceChildren(notice(error.message));
     }
@@ -60,7 +60,7 @@ export function createExplain() {
 const notice = (text) => element("p", { class: "notice", textContent: text });
 
 // reportElements shows a report: the decision first, then each descriptor.
-function reportElements(report) {
+function reportElements(report, changeButton) {
   const parts = [];
   if (report.now) {
     const denied = report.now.code !== "OK";
@@ -72,7 +72,7 @@ function reportElements(report) {
     parts.push(element("p", { class: `verdict ${denied ? "bad" : "good"}`, textContent: text }));
   }
   if (!report.domain_known) parts.push(notice(`No rules have the domain ${report.domain}.`));
-  parts.push(...report.descriptors.map(descriptorElement));
+  parts.push(...report.descriptors.map((descriptor) => descriptorElement(descriptor, (rule) => changeButton({ domain: report.domain, rule, subject: descriptor.subject }))));
   return parts;
 }
 
@@ -85,12 +85,12 @@ function retryText({ retry_after_us, degraded }) {
 
 const entryText = ({ key, value }) => (value === "" ? key : `${key}=${value}`);
 
-function descriptorElement(descriptor) {
+function descriptorElement(descriptor, changeButton) {
   const parts = [element("h3", { class: "mono", textContent: descriptor.subject || "no entries" })];
   if (descriptor.outcome === "unmatched") parts.push(notice([`No rule applies: ${descriptor.why}.`, descriptor.hint].filter(Boolean).join(" ")));
   else if (descriptor.outcome === "unlimited") parts.push(element("p", { textContent: "The rule has no limit." }));
   else if (descriptor.outcome === "replaced") parts.push(element("p", { textContent: "Other rules of the request replace all rules of this descriptor." }));
-  parts.push(...descriptor.charges.map(chargeElement));
+  parts.push(...descriptor.charges.map((charge) => chargeElement(charge, changeButton)));
   if (descriptor.no_reset) parts.push(element("p", { textContent: `What was counted cannot be forgotten now: ${descriptor.no_reset}.` }));
   if (descriptor.reset) parts.push(element("p", {}, "To forget what was counted: ", element("code", { textContent: descriptor.reset })));
   const search = [...descriptor.steps.map(stepElement), ...triedElements(descriptor)];
@@ -101,12 +101,13 @@ function descriptorElement(descriptor) {
   return element("section", { class: "descriptor" }, ...parts);
 }
 
-// chargeElement shows a limit and the state of its counter.
-function chargeElement(charge) {
+// chargeElement shows a limit, the state of its counter, and a button that changes the limit.
+function chargeElement(charge, changeButton) {
   const facts = [];
   const add = (name, value) => value && facts.push(element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value })));
   add("Limit", [charge.words, charge.algorithm].filter(Boolean).join(", "));
   add("Rule", charge.rule ? `${charge.rule} (${charge.at})` : "came with the request");
+  add("Changed", charge.override);
   add("Name", charge.name);
   add("Mode", charge.canary ? "canary: is charged, and another rule answers" : charge.shadow ? "shadow: is charged and never denies" : "");
   add("If the store does not answer", charge.on_store_failure);
@@ -116,8 +117,12 @@ function chargeElement(charge) {
   add("Counter", charge.key);
   if (charge.key) add("A request", charge.op === "refund" ? `gives ${formatCount(charge.amount)} back` : charge.amount > 0 ? `charges ${formatCount(charge.amount)}` : "charges nothing");
   if (charge.now) add("Now", stateText(charge.now));
+  if (charge.rule && !charge.replaced_by) facts.push(element("div", {}, element("dt", { class: "unseen", textContent: "Change" }), element("dd", {}, changeButton(limitName(charge)))));
   return element("dl", { class: `charge ${charge.now?.over ? "bad" : ""}` }, ...facts);
 }
+
+// limitName returns the name of one of the limits of a rule. The first one has the name of the rule itself.
+const limitName = ({ rule, name }) => (name && !rule.endsWith(`.${name}`) ? `${rule}.${name}` : rule);
 
 function stateText(state) {
   if (state.before === undefined) return `the store does not answer, so on_store_failure decides: ${state.degraded}`;

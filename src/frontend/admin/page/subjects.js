@@ -7,7 +7,8 @@ const shownSubjects = 20;
 const pageSize = 10;
 
 // createSubjects returns the section of subjects. It calls onExplain(domain, subject).
-export function createSubjects(onExplain) {
+// changeButton returns a button that changes the limit of a subject.
+export function createSubjects(onExplain, changeButton) {
   let scope = { domain: "", rule: "" };
   let requestedAt = 0;
   let request = new AbortController();
@@ -51,7 +52,7 @@ export function createSubjects(onExplain) {
           element("th", { scope: "row" },
             element("span", { class: "mono", textContent: subject }),
             element("span", { class: "below muted" })),
-          element("td", { class: "number" }), element("td", { class: "number wide" }), element("td", {}, explain));
+          element("td", { class: "number" }), element("td", { class: "number wide" }), element("td", {}, explain, ...(rule ? [changeButton({ domain, rule, subject })] : [])));
       },
       update(row, { domain, rule, hits, per_second, shares }) {
         const name = `${domain}: ${ruleName(domain, rule) || "limit of the request"}`;
