@@ -293,3 +293,22 @@ func BenchmarkFindRule(b *testing.B) {
 		})
 	}
 }
+
+// Apply applies overrides whenever they end, and says which one is wrong.
+func TestApply(t *testing.T) {
+	t.Parallel()
+	shop, past := load(t, shopRules), override(t, "user=eve", "x10")
+	past.Until = epoch.Add(-time.Hour)
+	changed, err := Apply(shop, []Override{past, override(t, "user=al*", "ban")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := limitsOf(t, changed, "user=eve") + "; " + limitsOf(t, changed, "user=alex") + "; " +
+		limitsOf(t, shop, "user=eve"); got != "*100 per minute; *0 per minute; 10 per minute" {
+		t.Error(got)
+	}
+	_, err = Apply(shop, []Override{past, {Domain: "shop", Subject: "user=eve", Limit: "many"}})
+	if err == nil || !strings.HasPrefix(err.Error(), "changed limit 2: limit: the limit \"many\" is not a number") {
+		t.Error(err)
+	}
+}

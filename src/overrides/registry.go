@@ -295,6 +295,7 @@ func (g *Registry) learn(d *Delta, commits uint64) (lost []Edit, more bool) {
 	}
 	if lost = g.lostBy(d); len(lost) > 0 {
 		d.Whole = false // They stay in force here.
+		g.forgetVersions()
 	}
 	if d.Whole {
 		g.highest = 0
@@ -322,6 +323,16 @@ func (g *Registry) lostBy(d *Delta) (lost []Edit) {
 		}
 	})
 	return lost
+}
+
+// forgetVersions makes versions of a store that has lost them older than all others. g.mu is held.
+func (g *Registry) forgetVersions() {
+	for _, t := range g.domains {
+		for e := range t.all {
+			e.version = 0
+		}
+	}
+	g.sum, g.highest = 0, 0
 }
 
 // maxRestored is how many overrides are stored again in one step.
@@ -435,4 +446,20 @@ func (g *Registry) State() State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return State{g.count, g.readAt, g.failure}
+}
+
+// Apply returns set with the overrides in list, none of which ends.
+func Apply(set *rules.Set, list []Override) (*rules.Set, error) {
+	g := New(Config{Store: None(nil)})
+	d := &Delta{}
+	for i, o := range list {
+		o, err := o.Canonical()
+		if err != nil {
+			return nil, fmt.Errorf("changed limit %d: %w", i+1, err)
+		}
+		o.Until = time.Time{}
+		d.Set = append(d.Set, Versioned{o, uint64(i + 1)})
+	}
+	g.use(d)
+	return g.Over(set), nil
 }

@@ -112,6 +112,11 @@ func (opt *options) replayFile(ctx context.Context, cmd *cobra.Command, before, 
 		return nil, err
 	}
 	defer end()
+	for _, set := range []**rules.Set{&before, &after} {
+		if *set, err = opt.replay.WithLimits(*set); err != nil {
+			return nil, err
+		}
+	}
 	gc := heap.Tune(os.LookupEnv)
 	defer gc.Stop()
 	show := command.ProgressLine(cmd.ErrOrStderr())

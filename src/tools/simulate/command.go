@@ -3,6 +3,7 @@ package simulate
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"ratelimit/src/backend/memory"
+	"ratelimit/src/overrides"
+	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/service/heap"
 	"ratelimit/src/settings"
@@ -79,8 +82,32 @@ func (cfg *Config) AddFlags(cmd *cobra.Command) {
 		"charge a request only if none of its descriptors is over the limit")
 	f.BoolVar(&cfg.AllowClockSteps, "allow-clock-steps", false,
 		"take lines of the recording that are earlier than those before them")
+	f.StringVar(&cfg.LimitsFile, "limits", "",
+		"file with limits changed at run time, from `ratelimit limit list --json`, to apply to the rules, whenever they end")
 	command.Bytes(f, &cfg.MaxMemoryBytes, "memory-max-bytes", 1<<30, memory.MinBytes, math.MaxInt64,
 		"cap on the memory of counters, for each set of rules; a run that needs more fails")
+}
+
+// WithLimits returns set with the changed limits of LimitsFile, or set if there is none.
+func (cfg *Config) WithLimits(set *rules.Set) (*rules.Set, error) {
+	if cfg.LimitsFile == "" {
+		return set, nil
+	}
+	text, err := os.ReadFile(cfg.LimitsFile)
+	if err != nil {
+		return nil, err
+	}
+	var file struct {
+		Limits []overrides.Override `json:"limits"`
+	}
+	if err := json.Unmarshal(text, &file); err != nil {
+		return nil, fmt.Errorf("%s is not what `ratelimit limit list --json` writes: %w", cfg.LimitsFile, err)
+	}
+	changed, err := overrides.Apply(set, file.Limits)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cfg.LimitsFile, err)
+	}
+	return changed, nil
 }
 
 // OpenInput sets Name and In to the file at path, or to the input of cmd for "" and "-". Call end after the run.
@@ -120,7 +147,10 @@ func (opt *options) run(ctx context.Context, errOut io.Writer, cfg Config) error
 	if loaded.Set == nil {
 		return command.Exit{Code: command.ExitInput}
 	}
-	cfg.Rules = loaded.Set
+	var err error
+	if cfg.Rules, err = cfg.WithLimits(loaded.Set); err != nil {
+		return command.InvalidInput(err)
+	}
 
 	ctx, stop := command.UntilSignal(ctx)
 	defer stop()

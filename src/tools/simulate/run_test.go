@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -297,5 +299,46 @@ func TestStoresAgree(t *testing.T) {
 			}
 			server.Do(t, "FLUSHALL")
 		})
+	}
+}
+
+// --limits applies limits that were changed at run time.
+func TestChangedLimits(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	rules := write("rules.yaml", "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: hour, requests_per_unit: 3}}\n")
+	var lines strings.Builder
+	for i := range 8 {
+		fmt.Fprintf(&lines, `{"at": "%ds", "request": {"domain": "d", "descriptors": [{"entries": [{"key": "user", `+
+			`"value": "eve"}]}]}}`+"\n", i)
+	}
+	recording := write("recording", lines.String())
+	limits := write("limits.json",
+		`{"limits": [{"domain": "d", "subject": "user=eve", "limit": "x2", "until": "2020-01-01T00:00:00Z"}]}`)
+	for _, tt := range []struct{ limits, want string }{
+		{"", "OK: 3, OVER_LIMIT: 5"},
+		{limits, "OK: 6, OVER_LIMIT: 2"},
+		{rules, "is not what `ratelimit limit list --json` writes"},
+	} {
+		cmd := Command()
+		var out bytes.Buffer
+		cmd.SetOut(io.Discard)
+		cmd.SetErr(&out)
+		cmd.SilenceUsage = true
+		cmd.SetArgs([]string{"--config", rules, "--limits", tt.limits, recording})
+		if err := cmd.ExecuteContext(t.Context()); err != nil {
+			fmt.Fprint(&out, err)
+		}
+		if !strings.Contains(out.String(), tt.want) {
+			t.Errorf("--limits %q: %s, want %s", tt.limits, out.String(), tt.want)
+		}
 	}
 }

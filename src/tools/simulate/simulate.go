@@ -24,9 +24,11 @@ import (
 
 // Config configures a Run.
 type Config struct {
-	Rules     *rules.Set
-	Backend   backend.Backend // stores the counters of this run alone
-	KeyPrefix string          // begins every key in the store; the output omits it
+	Rules *rules.Set
+	// LimitsFile has limits that were changed at run time; see WithLimits. It is empty for none.
+	LimitsFile string
+	Backend    backend.Backend // stores the counters of this run alone
+	KeyPrefix  string          // begins every key in the store; the output omits it
 	// EscapeKeys and AllOrNothing are as in limiter.Config.
 	EscapeKeys, AllOrNothing bool
 	Start                    time.Time // from which durations in the input count; zero: DefaultStart
