@@ -60,14 +60,15 @@ const (
 var actions = []string{actionSet, actionBan, actionUnset, actionList, actionHistory}
 
 // Command returns `ratelimit limit`.
-func Command() *cobra.Command {
-	opt := options{now: time.Now}
+func Command() *cobra.Command { return (&options{now: time.Now}).command() }
+
+func (opt *options) command() *cobra.Command {
 	cmd := command.New(help, opt.check, func(cmd *cobra.Command, _ []string) error {
 		return opt.service.AskAny(cmd, func(ctx context.Context, client *debugport.Client, others int) error {
 			if err := reach.RefuseUnshared(ctx, client, others, "its changed limits"); err != nil {
 				return err
 			}
-			return (&run{cmd, &opt, client}).perform(ctx)
+			return (&run{cmd, opt, client}).perform(ctx)
 		})
 	})
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
