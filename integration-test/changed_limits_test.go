@@ -58,6 +58,11 @@ func TestChangedLimits(t *testing.T) {
 			s := redistest.Start(t, redistest.Options{})
 			return []string{"REDIS_URL=" + s.Addr}, func() { s.Do(t, "CLIENT", "KILL", "TYPE", "normal") }
 		},
+		"sentinel": func(t *testing.T) ([]string, func()) {
+			s := redistest.StartSentinel(t, redistest.SentinelOptions{})
+			return []string{"REDIS_TYPE=sentinel", "REDIS_URL=" + s.PrimaryName + "," + strings.Join(s.SentinelAddrs, ",")},
+				func() { s.Failover(t) }
+		},
 		"cluster": func(t *testing.T) ([]string, func()) {
 			c := redistest.StartCluster(t, redistest.ClusterOptions{})
 			return []string{"REDIS_TYPE=cluster", "REDIS_URL=" + strings.Join(c.Addrs, ",")}, func() {
