@@ -66,7 +66,7 @@ PACKAGES_AT_ONCE := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 TOOL := $(HERE) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
-.PHONY: testreport proto all help build run test test-long integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-resp bench-leases bench-quotas bench-e2e profile fuzz chaos siege model soak audit docs release-check release-files release-notes deb rpm package-files image envoy-example picture docker_image docker-check clean bootstrap compile tests chart helm-check gateway-check
+.PHONY: testreport proto all help build run test test-long integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-peers bench-leases bench-quotas bench-e2e profile fuzz chaos siege model soak audit docs release-check release-files release-notes deb rpm package-files image envoy-example picture docker_image docker-check clean bootstrap compile tests chart helm-check gateway-check
 
 all: build lint test ## build, lint and test
 
@@ -146,8 +146,8 @@ bench-redis: ## the Redis store beside a plain pool, its algorithms beside each 
 bench-divvy: ## CPU of a HIT of divvy's protocol beside a server that echoes lines, in one interleaved run
 	go test -run '^$$' -bench AgainstEcho -benchtime 1x ./src/frontend/divvy
 
-bench-resp: ## CPU of RATELIMIT and CL.THROTTLE beside INCR in redis-server, interleaved
-	go test -run '^$$' -bench RESPAgainstRedis -benchtime 15x ./integration-test
+bench-peers: ## CPU and durations beside redis-server, throttlecrab and gubernator, interleaved; PEERS=-write-peers writes docs/performance.md
+	go test -run '^$$' -bench BesidePeers -benchtime 7x ./integration-test $(PEERS)
 
 bench-leases: ## p50 and p99 of calls on leased counters with a Redis 2 ms and 80 ms away, and which share waits for it
 	go test -run '^$$' -bench LeasesFarStore -benchtime 3x -timeout 60m ./integration-test
