@@ -81,6 +81,9 @@ type domainAdjuster struct {
 	now    func() int64
 }
 
+// IsActive implements rules.Adjuster.
+func (d *domainAdjuster) IsActive() bool { return d.table.lookups.Load() != nil }
+
 // Note implements rules.Adjuster.
 func (d *domainAdjuster) Note(r *rules.Rule, entries []rules.Entry) string {
 	l := d.table.lookups.Load()

@@ -424,7 +424,11 @@ func (g *Registry) Get(id ID) (o Override, ok bool) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	e := g.table(id.Domain).get(&p, id.Rule)
+	t, known := g.domains[id.Domain]
+	if !known {
+		return o, false
+	}
+	e := t.get(&p, id.Rule)
 	if e == nil || e.until > 0 && e.until <= g.nanos() {
 		return o, false
 	}

@@ -310,9 +310,10 @@ func (d *Divider) charge(item *roundItem, now Instant) {
 	item.endOfCharges = len(d.charges.Hits)
 }
 
-// refresh finds the target of b if another rule set is in force. A bucket whose target cannot be found is not limited.
+// refresh finds the target of b if another rule set is in force, or if its limit was changed at run time. A bucket
+// whose target cannot be found is not limited.
 func (d *Divider) refresh(b *bucket, set *rules.Set) {
-	if set == nil || b.target.RuleSet == set {
+	if set == nil || b.target.RuleSet == set && !b.target.isReplaced(b.domain, b.entries) {
 		return
 	}
 	target, err := FindTarget(d.cfg.Limiter, b.domain, b.entries)

@@ -45,6 +45,17 @@ func FindTarget(l *limiter.Limiter, domain []byte, entries []rules.Entry) (Targe
 	return t, nil
 }
 
+// isReplaced reports whether the entries of the domain match something else now, by the same rule set: with a limit
+// that was changed at run time, or with one that is not changed any more.
+func (t *Target) isReplaced(domain []byte, entries []rules.Entry) bool {
+	d := t.RuleSet.Domain(domain)
+	if d == nil || !d.IsOverridden() && !slices.ContainsFunc(t.Rules, func(r *rules.Rule) bool { return r.Overridden }) {
+		return false
+	}
+	var scratch rules.SearchScratch
+	return d.FindRule(entries, &scratch) != t.Match
+}
+
 // sameCounters reports whether t and other are charged to the same counters.
 func (t *Target) sameCounters(other *Target) bool {
 	return slices.EqualFunc(t.Hits, other.Hits, func(a, b backend.Hit) bool {

@@ -10,6 +10,8 @@ type Adjuster interface {
 	// Adjust returns m, to which entries led, or a Match of the same Descriptor with other limits. It must be safe for
 	// concurrent use, and should allocate nothing once it has seen a Match.
 	Adjust(m *Match, entries []Entry, s *SearchScratch) *Match
+	// IsActive reports whether Adjust may return another Match now.
+	IsActive() bool
 	// Note says for people what replaced the limit of r, a limit of a match that Adjust returned.
 	Note(r *Rule, entries []Entry) string
 }
@@ -49,6 +51,12 @@ func (d *Domain) BaseMatcher() Matcher {
 		return a.Matcher
 	}
 	return d.Matcher
+}
+
+// IsOverridden reports whether limits of d may be replaced now.
+func (d *Domain) IsOverridden() bool {
+	a, isAdjusted := d.Matcher.(*AdjustedMatcher)
+	return isAdjusted && a.Adjuster.IsActive()
 }
 
 // OverrideNote says for people what replaced the limit of r, to which entries led. It is empty if nothing did.

@@ -3,7 +3,10 @@ package service
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -137,4 +140,43 @@ func TestQuotasWithoutRedis(t *testing.T) {
 		until("all have the limit again", whole)
 		s.until("all get units again", func() bool { _, n, _ := p.state(); return n["error"] > before["error"] })
 	})
+}
+
+// Proxies get units of a limit that was changed at run time, and of the rule's limit again when the change ends.
+func TestQuotasOfChangedLimits(t *testing.T) {
+	t.Parallel()
+	s := launch(t, "domain: d\nquota_buckets: true\ndescriptors:\n"+
+		"- {key: user, rate_limit: {unit: second, requests_per_unit: 100}}\n"+
+		"- {key: other, rate_limit: {unit: second, requests_per_unit: 100}}\n", "DEBUG_PORT=0")
+	s.until("ready", s.healthy)
+	p := connectProxy(t, s.address("grpc"), "user", "other")
+	until := func(what string, want map[string]string) {
+		t.Helper()
+		s.until(what, func() bool {
+			got, _, err := p.state()
+			if err != nil {
+				t.Fatalf("%s: the stream ended: %v", what, err)
+			}
+			return maps.Equal(got, want)
+		})
+	}
+	until("both have the limit", map[string]string{"user": "100", "other": "100"})
+	change := func(body string) {
+		t.Helper()
+		resp, err := http.Post("http://"+s.address("debug")+"/api/limits", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %d %s", body, resp.StatusCode, text)
+		}
+	}
+	change(`{"action": "set", "domain": "d", "subject": "user", "limit": "x3", "reason": "test", "for": "3s"}`)
+	until("the change gives more", map[string]string{"user": "300", "other": "100"})
+	until("the change has ended", map[string]string{"user": "100", "other": "100"})
+	change(`{"action": "set", "domain": "d", "subject": "user", "limit": "ban", "reason": "test"}`)
+	until("the ban gives nothing", map[string]string{"user": "DENY_ALL", "other": "100"})
+	change(`{"action": "unset", "domain": "d", "subject": "user"}`)
+	until("the limit is back", map[string]string{"user": "100", "other": "100"})
 }
