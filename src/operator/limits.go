@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/overrides"
+	"ratelimit/src/overrides/asrules"
 	"ratelimit/src/rules"
 	"ratelimit/src/settings/units"
 )
@@ -84,6 +86,19 @@ func (e *LimitEditor) ListLimits(domain string) []overrides.Override { return e.
 // History returns the last changes, the newest first.
 func (e *LimitEditor) History(ctx context.Context) ([]overrides.Record, error) {
 	return e.Registry.History(ctx)
+}
+
+// WriteRules writes the changes in force in a domain as rules, see package asrules.
+func (e *LimitEditor) WriteRules(w io.Writer, domain string) error {
+	set := e.Counters.Limiter.Rules()
+	if set == nil {
+		return limiter.ErrNoRules
+	}
+	d := set.Domain([]byte(domain))
+	if d == nil {
+		return Refuse(http.StatusUnprocessableEntity, "domain %s is not known", rules.Quote(domain))
+	}
+	return asrules.Write(w, d, e.Registry.List(domain))
 }
 
 func (e *LimitEditor) now() time.Time {

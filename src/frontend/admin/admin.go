@@ -149,8 +149,8 @@ func (d DebugPages) Handler() http.Handler {
 			"change", protectChange(d.HasToken, newCountersAPI(d.ChangeCounters)), http.MethodPost)
 	}
 	if d.Limits != nil {
-		handle("/api/limits", "limits changed at run time, as JSON; ?domain=D&history=true, or POST a "+
-			"change", protectChange(d.HasToken, &limitsAPI{d.Limits}), http.MethodPost)
+		handle("/api/limits", "limits changed at run time, as JSON; ?domain=D&history=true, format=yaml for "+
+			"rules, or POST a change", protectChange(d.HasToken, &limitsAPI{d.Limits}), http.MethodPost)
 	}
 	if d.Record != nil {
 		handle("/api/record", "live requests and their answers, as lines of JSON for `ratelimit simulate`; "+

@@ -1,8 +1,10 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,6 +18,7 @@ import (
 type Limits interface {
 	ListLimits(domain string) []overrides.Override
 	History(ctx context.Context) ([]overrides.Record, error)
+	WriteRules(w io.Writer, domain string) error
 	Change(ctx context.Context, c operator.LimitChange, client operator.Client) (*operator.LimitReport, error)
 }
 
@@ -58,6 +61,18 @@ func (a *limitsAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeRefusal(w, err)
 		return
 	}
+	if q.isYAML {
+		var text bytes.Buffer
+		if err := a.limits.WriteRules(&text, q.domain); err != nil {
+			writeRefusal(w, err)
+			return
+		}
+		streamPage(w, "application/yaml", func(w io.Writer) error {
+			_, err := text.WriteTo(w)
+			return err
+		})
+		return
+	}
 	list := limitsList{Limits: a.limits.ListLimits(q.domain)}
 	list.Count = len(list.Limits)
 	list.Limits = append([]overrides.Override{}, list.Limits[:min(q.limit, list.Count)]...)
@@ -78,6 +93,7 @@ type limitsQuery struct {
 	domain  string
 	limit   int
 	history bool
+	isYAML  bool // asks for rules
 }
 
 func parseLimitsQuery(query string) (q limitsQuery, err error) {
@@ -102,12 +118,19 @@ func parseLimitsQuery(query string) (q limitsQuery, err error) {
 			if err == nil && (q.limit < 1 || q.limit > maxListedLimits) {
 				err = errors.New("write 1 to 100000")
 			}
+		case "format":
+			if q.isYAML = value == "yaml"; !q.isYAML {
+				err = errors.New("write yaml, or leave it out for JSON")
+			}
 		default:
-			return q, operator.BadChange("unknown parameter %.100q; write domain=D, limit=N or history=true", name)
+			return q, operator.BadChange("unknown parameter %.100q; write domain=D, limit=N, history=true or format=yaml", name)
 		}
 		if err != nil {
 			return q, operator.BadChange("%s=%.100q: %v", name, value, err)
 		}
+	}
+	if q.isYAML && q.domain == "" {
+		return q, operator.BadChange("format=yaml needs domain=D")
 	}
 	return q, nil
 }

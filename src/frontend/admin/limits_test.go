@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -120,10 +121,15 @@ func TestLimits(t *testing.T) {
 		t.Errorf("unset of nothing: %d %s", w.Code, w.Body)
 	}
 	for query, want := range map[string]string{
-		"":                                    `"count":2,"limits":[{`,
-		"?limit=1":                            `"count":2,"limits":[{`,
-		"?domain=other":                       `"count":0,"limits":[]`,
-		"?history=true&limit=1":               `"history":[{`,
+		"":                      `"count":2,"limits":[{`,
+		"?limit=1":              `"count":2,"limits":[{`,
+		"?domain=other":         `"count":0,"limits":[]`,
+		"?history=true&limit=1": `"history":[{`,
+		"?domain=api&format=yaml": "# user=bob user: ban by 127.0.0.1:1000: r\n" +
+			"  - key: \"user\"\n    value: \"bob\"\n    rate_limit: {unit: \"day\", requests_per_unit: 0}",
+		"?format=yaml":                        "needs domain=D",
+		"?domain=none&format=yaml":            "is not known",
+		"?format=xml":                         "write yaml",
 		"?history=maybe":                      "history=\"maybe\"",
 		"?limit=0":                            "write 1 to 100000",
 		"?limit=1000000":                      "write 1 to 100000",
@@ -134,7 +140,8 @@ func TestLimits(t *testing.T) {
 		"?domain=" + strings.Repeat("a", 9e5): `"count":0`,
 	} {
 		w := get(DebugPages{Limits: c}.Handler(), "/api/limits"+query)
-		if isJSON := strings.HasPrefix(want, `"`); (w.Code == 200) != isJSON || !strings.Contains(w.Body.String(), want) ||
+		isAnswer := want[0] == '"' || want[0] == '#'
+		if (w.Code == 200) != isAnswer || !strings.Contains(w.Body.String(), want) ||
 			w.Body.Len() > 2000 {
 			t.Errorf("%.100s: %d %.300s, want %s", query, w.Code, w.Body, want)
 		}
@@ -394,6 +401,8 @@ func (refusedLimits) ListLimits(string) []overrides.Override { return nil }
 func (refusedLimits) History(context.Context) ([]overrides.Record, error) {
 	return nil, errors.New("no history")
 }
+
+func (refusedLimits) WriteRules(io.Writer, string) error { return errors.New("no rules") }
 
 func (refusedLimits) Change(context.Context, operator.LimitChange, operator.Client) (*operator.LimitReport, error) {
 	return nil, operator.Refuse(http.StatusForbidden, "set DEBUG_TOKEN to change limits")

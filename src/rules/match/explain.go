@@ -71,7 +71,7 @@ func (t *Tree) explain(entries []rules.Entry, scratch *rules.SearchScratch) *Rec
 // accept holds.
 func (search *Record) explainHold(n *Node, entries []rules.Entry, scratch *rules.SearchScratch) bool {
 	accepts := n.Match.AcceptsBelow(entries)
-	if !accepts && n.matchingChild(&entries[0], scratch) != nil {
+	if !accepts && n.MatchingChild(&entries[0], scratch) != nil {
 		return false
 	}
 	if accepts || n.Match.LacksHoldName(entries) {
@@ -99,7 +99,7 @@ func (search *Record) addHoldSteps(m *rules.Match, entries []rules.Entry) {
 	}
 }
 
-// explainStep returns the search of the level below n for an entry. It takes the node that matchingChild returns.
+// explainStep returns the search of the level below n for an entry. It takes the node that MatchingChild returns.
 func (n *Node) explainStep(e *rules.Entry, scratch *rules.SearchScratch) Step {
 	s := Step{Entry: e.Text(), Candidates: []Candidate{}, TakenIndex: -1}
 	l := n.Children
@@ -301,7 +301,7 @@ func (search *Record) setLeadsToRule(entries []rules.Entry, scratch *rules.Searc
 		for j := s.TakenIndex + 1; j < len(s.Candidates); j++ {
 			n := s.Candidates[j].node
 			for e := i + 1; e < len(entries) && n != nil; e++ {
-				n = n.matchingChild(&entries[e], scratch)
+				n = n.MatchingChild(&entries[e], scratch)
 			}
 			if n != nil && n.Match != nil {
 				s.Candidates[j].LeadsToRule = n.Match.FullName

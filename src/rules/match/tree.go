@@ -2,6 +2,8 @@ package match
 
 import (
 	"iter"
+	"maps"
+	"slices"
 
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/wildcard"
@@ -54,7 +56,7 @@ func (t *Tree) FindRule(entries []rules.Entry, s *rules.SearchScratch) *rules.Ma
 		if n.AcceptsHolds && n.Match.AcceptsBelow(entries[i:]) {
 			break
 		}
-		next := n.matchingChild(&entries[i], s)
+		next := n.MatchingChild(&entries[i], s)
 		if next == nil {
 			if n.AcceptsHolds && n.Match.LacksHoldName(entries[i:]) {
 				break
@@ -66,9 +68,9 @@ func (t *Tree) FindRule(entries []rules.Entry, s *rules.SearchScratch) *rules.Ma
 	return n.Match
 }
 
-// matchingChild returns the child of n that matches an entry, or nil. It prefers the exact key and value, then what
+// MatchingChild returns the child of n that matches an entry, or nil. It prefers the exact key and value, then what
 // valueMatchers finds, then the first wildcard, then the key alone. It returns any of them if the bounds of s stop it.
-func (n *Node) matchingChild(e *rules.Entry, s *rules.SearchScratch) *Node {
+func (n *Node) MatchingChild(e *rules.Entry, s *rules.SearchScratch) *Node {
 	l := n.Children
 	if l == nil {
 		return nil
@@ -150,6 +152,51 @@ func (m *valueMatchers) nodes(yield func(*Node) bool) {
 	}
 }
 
+// ChildNodes yields the descriptors directly below n, those whose order matters in file order.
+func (n *Node) ChildNodes() iter.Seq[*Node] {
+	return func(yield func(*Node) bool) {
+		if n.Children == nil {
+			return
+		}
+		for i := range n.Children.Wildcards {
+			if !yield(n.Children.Wildcards[i].Node) {
+				return
+			}
+		}
+		groups := maps.Collect(n.Children.Groups.All())
+		for _, key := range slices.Sorted(maps.Keys(groups)) {
+			k := groups[key]
+			var list []*Node
+			if k.Matchers != nil {
+				for node := range k.Matchers.nodes {
+					list = append(list, node)
+				}
+			}
+			values := maps.Collect(k.ByValue.All())
+			for _, value := range slices.Sorted(maps.Keys(values)) {
+				list = append(list, values[value])
+			}
+			if k.AnyValue != nil {
+				list = append(list, k.AnyValue)
+			}
+			for _, node := range list {
+				if !node.Level().HasWildcard() && !yield(node) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// HasMatchers reports whether a descriptor below n may match several values of the key, but not all.
+func (n *Node) HasMatchers(key string) bool {
+	if n.Children == nil {
+		return false
+	}
+	k := n.Children.Groups.Find([]byte(key))
+	return len(n.Children.Wildcards) > 0 || k != nil && k.Matchers != nil
+}
+
 // groupOf returns the group of the children of n with the key, and adds it if there is none.
 func (n *Node) groupOf(key string) *KeyGroup {
 	if n.Children == nil {
@@ -201,7 +248,7 @@ func (t *Tree) AddressesOf(entries []rules.Entry) (levels []*rules.Addresses, co
 	n := &t.Root
 	var scratch rules.SearchScratch
 	for i := range levels {
-		if n = n.matchingChild(&entries[i], &scratch); n == nil {
+		if n = n.MatchingChild(&entries[i], &scratch); n == nil {
 			return levels, false
 		}
 		levels[i] = n.Level().Addresses

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -55,9 +56,10 @@ const (
 	actionUnset   = "unset"
 	actionList    = "list"
 	actionHistory = "history"
+	actionExport  = "export"
 )
 
-var actions = []string{actionSet, actionBan, actionUnset, actionList, actionHistory}
+var actions = []string{actionSet, actionBan, actionUnset, actionList, actionHistory, actionExport}
 
 // Command returns `ratelimit limit`.
 func Command() *cobra.Command { return (&options{now: time.Now}).command() }
@@ -100,7 +102,7 @@ func (opt *options) check(cmd *cobra.Command, args []string) error {
 	opt.action = args[0]
 	switch opt.action {
 	case actionSet, actionBan, actionUnset:
-	case actionList, actionHistory:
+	case actionList, actionHistory, actionExport:
 		return opt.checkList(cmd, args[1:])
 	default:
 		return fmt.Errorf("%q is not known; write %s", opt.action, rules.JoinWithOr(actions))
@@ -164,6 +166,10 @@ func (opt *options) checkList(cmd *cobra.Command, args []string) error {
 		}
 	}
 	switch {
+	case opt.action == actionExport && len(args) != 1:
+		return errors.New("export takes a domain: ratelimit limit export DOMAIN")
+	case opt.action == actionExport && opt.asJSON:
+		return errors.New("--json does not belong to export, which writes YAML")
 	case len(args) > 1:
 		return fmt.Errorf("%s takes at most a domain", opt.action)
 	case len(args) == 1:
@@ -230,6 +236,8 @@ func (r *run) perform(ctx context.Context) error {
 		return r.list(ctx)
 	case actionHistory:
 		return r.history(ctx)
+	case actionExport:
+		return r.export(ctx)
 	}
 	report := new(operator.LimitReport)
 	if err := r.client.Do(ctx, http.MethodPost, "/api/limits", nil, r.opt.change, report); err != nil {
@@ -361,6 +369,18 @@ func (r *run) history(ctx context.Context) error {
 	}
 	return r.printTable(historyColumns, rows)
 }
+
+// export prints the changes in force as rules.
+func (r *run) export(ctx context.Context) error {
+	query := url.Values{"domain": {r.opt.domain}, "format": {"yaml"}}
+	return r.client.Open(ctx, "/api/limits", query, "application/yaml", func(resp *http.Response) error {
+		_, err := io.Copy(r.OutOrStdout(), io.LimitReader(resp.Body, maxExportBytes))
+		return err
+	})
+}
+
+// maxExportBytes is more than a service answers.
+const maxExportBytes = 64 << 20
 
 func (r *run) printTable(columns []output.Column, rows [][]string) error {
 	lines := output.Table(0, columns, rows)

@@ -77,6 +77,7 @@ func TestRequestsThatAreSent(t *testing.T) {
 		"list":                                         "GET /api/limits?limit=100000",
 		"list|d":                                       "GET /api/limits?domain=d&limit=100000",
 		"history":                                      "GET /api/limits?history=true&limit=100000",
+		"export|d":                                     "GET /api/limits?domain=d&format=yaml",
 		"history|d":                                    "GET /api/limits?domain=d&history=true&limit=100000",
 	} {
 		p := &port{answer: struct{}{}}
@@ -112,6 +113,8 @@ func TestWrongArguments(t *testing.T) {
 		"ban|d|=eve|--reason|r":                            "the subject: ",
 		"ban|d|user=a*,action=b|--reason|r":                "only the last value may end with *",
 		"list|d|user=eve":                                  "list takes at most a domain",
+		"export":                                           "export takes a domain",
+		"export|d|--json":                                  "--json does not belong to export",
 		"history|--reason|r":                               "--reason does not belong to history",
 		"list|--dry-run":                                   "--dry-run does not belong to list",
 	} {
