@@ -27,6 +27,7 @@ import (
 	"ratelimit/src/tools/health"
 	"ratelimit/src/tools/limit"
 	"ratelimit/src/tools/man"
+	"ratelimit/src/tools/propose"
 	"ratelimit/src/tools/record"
 	"ratelimit/src/tools/ruletest"
 	"ratelimit/src/tools/simulate"
@@ -79,9 +80,8 @@ func commands(out, errOut io.Writer) *cobra.Command {
 		return err
 	})
 	root.AddCommand(serve, client.Command(), check.Command(), divvyCommand(), counter.Command(), limit.Command(),
-		explain.Command(),
-		ruletest.Command(),
-		simulate.Command(), diff.Command(), schema, bench.Command(nil), top.Command(), denials.Command(), record.Command(),
+		explain.Command(), ruletest.Command(), simulate.Command(), diff.Command(), propose.Command(), schema,
+		bench.Command(nil), top.Command(), denials.Command(), record.Command(),
 		health.Command(divvyPort), man.Command(version), versionCmd, client.UpstreamCommand())
 	return root
 }
