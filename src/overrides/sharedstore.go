@@ -20,6 +20,10 @@ var (
 	readScript string
 )
 
+// historyScript reads the history. Its first key is that of the other scripts, so that proxies send all of them to one
+// server.
+const historyScript = "return redis.call('LRANGE', KEYS[2], 0, ARGV[1])"
+
 // Commander sends a command to the Redis that has the key, and returns the reply: a string, an int64, nil, or a list of
 // these. A reply that is an error is returned as the error.
 type Commander func(ctx context.Context, key string, words ...string) (any, error)
@@ -209,8 +213,8 @@ func readDelta(reply any) (*Delta, error) {
 
 // History implements Store.
 func (s *SharedStore) History(ctx context.Context) ([]Record, error) {
-	key := s.keys[len(s.keys)-1]
-	reply, err := s.command(ctx, key, "LRANGE", key, "0", strconv.Itoa(MaxHistory-1))
+	reply, err := s.command(ctx, s.keys[0], "EVAL", historyScript, "2", s.keys[0], s.keys[len(s.keys)-1],
+		strconv.Itoa(MaxHistory-1))
 	if err != nil {
 		return nil, err
 	}
