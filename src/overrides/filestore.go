@@ -69,7 +69,7 @@ func (s *FileStore) read() (cut bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // A file that was only read loses nothing.
 	in := bufio.NewReaderSize(f, maxLineBytes)
 	for n := 1; ; n++ {
 		text, err := in.ReadSlice('\n')
@@ -147,7 +147,7 @@ func (s *FileStore) rewrite() error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // It fails once the file has its name.
+	defer func() { _ = os.Remove(f.Name()) }() // It fails once the file has its name.
 	_, err = f.Write(text)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err

@@ -139,14 +139,14 @@ func (s *SharedStore) Read(ctx context.Context, since uint64) (*Delta, error) {
 	for err == nil && d.Whole && d.More {
 		var next *Delta
 		if next, err = s.read(ctx, d.Position); err == nil {
-			next.addTo(d)
+			d.add(next)
 		}
 	}
 	return d, err
 }
 
-// addTo adds the changes of next, which come after those of d, to d.
-func (next *Delta) addTo(d *Delta) {
+// add adds the changes of next, which come after those of d, to d.
+func (d *Delta) add(next *Delta) {
 	removed := make(map[ID]bool, len(next.Removed))
 	for _, id := range next.Removed {
 		removed[id] = true
