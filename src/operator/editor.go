@@ -14,6 +14,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator/callertext"
+	"ratelimit/src/overrides"
 	"ratelimit/src/rules"
 )
 
@@ -117,6 +118,8 @@ func clientError(err error) error {
 		return Refuse(http.StatusBadRequest, "%v", err)
 	case errors.Is(err, backend.ErrNoNames):
 		return Refuse(http.StatusNotImplemented, "%v: name whole descriptors, or set MEMORY_COUNTER_NAMES=true", err)
+	case errors.Is(err, overrides.ErrTooMany):
+		return Refuse(http.StatusConflict, "%v", err)
 	}
 	return err
 }

@@ -68,6 +68,14 @@ type LimitEffect struct {
 	Remaining *uint64 `json:"remaining,omitempty"`
 }
 
+// LimitList is what /api/limits answers to a GET.
+type LimitList struct {
+	// Count is the number of changes in force; Limits lists at most as many as the query asks for.
+	Count   int                  `json:"count"`
+	Limits  []overrides.Override `json:"limits"`
+	History []overrides.Record   `json:"history,omitempty"` // the newest first, with ?history=true
+}
+
 // LimitEditor changes limits at run time.
 type LimitEditor struct {
 	Counters *Editor
@@ -140,16 +148,9 @@ func (e *LimitEditor) Change(ctx context.Context, c LimitChange, client Client) 
 		e.OnChange(report, client, err)
 	}
 	if err != nil {
-		return nil, clientErrorOfOverride(err)
+		return nil, clientError(err)
 	}
 	return report, nil
-}
-
-func clientErrorOfOverride(err error) error {
-	if errors.Is(err, overrides.ErrTooMany) {
-		return Refuse(http.StatusConflict, "%v", err)
-	}
-	return err
 }
 
 // override returns the override that c means, without its rule.

@@ -31,14 +31,6 @@ const (
 	maxListedLimits = 100_000
 )
 
-// limitsList is the answer to a GET.
-type limitsList struct {
-	// Count is the number of changes in force; Limits lists at most as many as the query asks for.
-	Count   int                  `json:"count"`
-	Limits  []overrides.Override `json:"limits"`
-	History []overrides.Record   `json:"history,omitempty"` // the newest first, with ?history=true
-}
-
 // ServeHTTP lists the limits that were changed, or performs the change in the body of a POST.
 func (a *limitsAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
@@ -73,7 +65,7 @@ func (a *limitsAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	list := limitsList{Limits: a.limits.ListLimits(q.domain)}
+	list := operator.LimitList{Limits: a.limits.ListLimits(q.domain)}
 	list.Count = len(list.Limits)
 	list.Limits = append([]overrides.Override{}, list.Limits[:min(q.limit, list.Count)]...)
 	if q.history {

@@ -300,15 +300,8 @@ func endText(until time.Time) string {
 	return "until " + until.Local().Format("2006-01-02 15:04:05 MST")
 }
 
-// limitsAnswer is the answer to a GET of /api/limits.
-type limitsAnswer struct {
-	Count   int                  `json:"count"`
-	Limits  []overrides.Override `json:"limits"`
-	History []overrides.Record   `json:"history,omitempty"`
-}
-
 // get reads what is in force, or the history.
-func (r *run) get(ctx context.Context, history bool) (a limitsAnswer, err error) {
+func (r *run) get(ctx context.Context, history bool) (a operator.LimitList, err error) {
 	query := url.Values{"limit": {"100000"}}
 	if r.opt.domain != "" {
 		query.Set("domain", r.opt.domain)

@@ -197,17 +197,17 @@ func TestOutput(t *testing.T) {
 			"replaces x2 by anna: ticket 123", "until 2027-01-10", "warning: it lasts as long", "dry run: nothing was changed",
 		}},
 		{"unset" + change, unset, []string{"d.user", "60 per minute", "?", "removes x2 by anna: ticket 123"}},
-		{"list", limitsAnswer{Count: 1, Limits: []overrides.Override{o}}, []string{
+		{"list", operator.LimitList{Count: 1, Limits: []overrides.Override{o}}, []string{
 			"d", "user", "user=eve", "x10", "3d", "anna", "ticket 123",
 		}},
-		{"list", limitsAnswer{}, []string{"no limit is changed"}},
-		{"history", limitsAnswer{History: []overrides.Record{
+		{"list", operator.LimitList{}, []string{"no limit is changed"}},
+		{"history", operator.LimitList{History: []overrides.Record{
 			{At: now, Action: "set", Override: o, Before: &before},
 			{At: now, Action: "unset", Override: overrides.Override{Domain: "d"}},
 		}}, []string{"set", "x2", "x10", "anna", "ticket 123", "unset", "all"}},
-		{"history", limitsAnswer{}, []string{"no limit was changed"}},
-		{"list|--json", limitsAnswer{Count: 1, Limits: []overrides.Override{o}}, []string{`"count": 1`, `"limit": "x10"`}},
-		{"history|--json", limitsAnswer{History: []overrides.Record{{Action: "set"}}}, []string{`"action": "set"`}},
+		{"history", operator.LimitList{}, []string{"no limit was changed"}},
+		{"list|--json", operator.LimitList{Count: 1, Limits: []overrides.Override{o}}, []string{`"count": 1`, `"limit": "x10"`}},
+		{"history|--json", operator.LimitList{History: []overrides.Record{{Action: "set"}}}, []string{`"action": "set"`}},
 		{"set" + change + "|--rate|x10|--json", set, []string{`"dry_run": true`, `"remaining": 540`}},
 	} {
 		got, err := perform(t, &port{answer: tt.answer}, tt.args)

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ratelimit/src/backend/memory"
+	"ratelimit/src/operator"
 	"ratelimit/src/overrides"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
@@ -97,9 +98,7 @@ func (cfg *Config) WithLimits(set *rules.Set) (*rules.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	var file struct {
-		Limits []overrides.Override `json:"limits"`
-	}
+	var file operator.LimitList
 	if err := json.Unmarshal(text, &file); err != nil {
 		return nil, fmt.Errorf("%s is not what `ratelimit limit list --json` writes: %w", cfg.LimitsFile, err)
 	}
