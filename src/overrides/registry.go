@@ -27,8 +27,10 @@ type Registry struct {
 	position uint64              // that of the last Delta
 	epoch    uint64              // that of the last Delta, or of the first Commit
 	highest  uint64              // the greatest version that is known
-	readAt   time.Time           // when the store was read last; zero for never
-	failure  error               // why the last Read failed; nil if it did not
+	// isIncomplete says that the store lacks overrides that it lost, because they could not be stored again.
+	isIncomplete bool
+	readAt       time.Time // when the store was read last; zero for never
+	failure      error     // why the store could not be followed last; nil if it could
 }
 
 // Config configures a Registry. Store and MaxOverrides are required.
@@ -262,11 +264,12 @@ func (g *Registry) follow(ctx context.Context) (more bool) {
 	if ctx.Err() != nil {
 		return false
 	}
-	if g.setFailure(err); err != nil {
-		return false
+	if err == nil {
+		var lost []Edit
+		lost, more = g.learn(d, commits)
+		err = g.restore(ctx, lost)
 	}
-	lost, more := g.learn(d, commits)
-	g.restore(ctx, lost)
+	g.setFailure(err)
 	return more
 }
 
@@ -293,9 +296,13 @@ func (g *Registry) learn(d *Delta, commits uint64) (lost []Edit, more bool) {
 		g.position = 0
 		return nil, true
 	}
-	if lost = g.lostBy(d); len(lost) > 0 {
-		d.Whole = false // They stay in force here.
-		g.forgetVersions()
+	if d.Whole && (g.isIncomplete || d.Epoch != g.epoch || d.Position < g.highest) { // The store has lost changes.
+		if lost = g.lostBy(d); len(lost) > 0 {
+			d.Whole = false // They stay in force here.
+		}
+		if g.commits == commits {
+			g.forgetVersions()
+		}
 	}
 	if d.Whole {
 		g.highest = 0
@@ -311,11 +318,8 @@ func (g *Registry) learn(d *Delta, commits uint64) (lost []Edit, more bool) {
 	return lost, d.More
 }
 
-// lostBy returns the overrides that the store of d has lost: it is a new one, or has fewer changes than before.
+// lostBy returns the overrides that the store of d, a whole Delta, has lost.
 func (g *Registry) lostBy(d *Delta) (lost []Edit) {
-	if !d.Whole || d.Epoch == g.epoch && d.Position >= g.highest {
-		return nil
-	}
 	now := g.cfg.Now()
 	g.missingIn(d, func(o Override) {
 		if o.Until.IsZero() || o.Until.After(now) {
@@ -338,14 +342,20 @@ func (g *Registry) forgetVersions() {
 // maxRestored is how many overrides are stored again in one step.
 const maxRestored = 500
 
-// restore stores again what the store has lost.
-func (g *Registry) restore(ctx context.Context, lost []Edit) {
+// restore stores again what the store has lost. After an error the next read finds it again.
+func (g *Registry) restore(ctx context.Context, lost []Edit) (err error) {
+	defer func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.isIncomplete = err != nil; g.isIncomplete {
+			g.position = 0
+		}
+	}()
 	restored := 0
 	for part := range slices.Chunk(lost, maxRestored) {
 		results, err := g.Commit(ctx, part)
 		if err != nil {
-			g.cfg.OnState(fmt.Errorf("the store has lost overrides, and they could not be stored again: %w", err))
-			return
+			return fmt.Errorf("the store has lost overrides, and they could not be stored again: %w", err)
 		}
 		for _, r := range results {
 			if r.Version > 0 {
@@ -356,6 +366,7 @@ func (g *Registry) restore(ctx context.Context, lost []Edit) {
 	if restored > 0 {
 		g.cfg.OnRestored(restored)
 	}
+	return nil
 }
 
 // removeEnded removes overrides from the store that have ended a minute ago and more. Each replica does so now and
@@ -442,7 +453,7 @@ func (g *Registry) History(ctx context.Context) ([]Record, error) { return g.cfg
 type State struct {
 	Count   int       // the number of overrides, with those that have ended and are still there
 	ReadAt  time.Time // when the store was read last; zero for never
-	Failure error     // why the store cannot be read now; nil if it can
+	Failure error     // why the store cannot be followed now; nil if it can
 }
 
 // State returns the state of the registry.

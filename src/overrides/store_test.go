@@ -249,6 +249,26 @@ func await(t *testing.T, list []*Registry, patience time.Duration, want ...strin
 
 const patience = 10 * time.Second
 
+// epochOf returns the Delta.Epoch of the overrides in s.
+func epochOf(t *testing.T, s *redistest.Server) uint64 {
+	t.Helper()
+	d, err := NewSharedStore(commander(s), "").Read(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Epoch
+}
+
+// positionIn returns up to where g has read a store with the epoch; 0 for nowhere.
+func (g *Registry) positionIn(epoch uint64) uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.epoch != epoch {
+		return 0
+	}
+	return g.position
+}
+
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})
@@ -266,6 +286,11 @@ func TestReplicas(t *testing.T) {
 		t.Errorf("%d overrides were stored again", n)
 	}
 	await(t, list, patience, "user=eve x3", "user=mia 7/hour")
+	for _, g := range list { // One that has not noticed the loss yet would store again what is removed.
+		for g.positionIn(epochOf(t, s)) == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
 	late, _ := replicas(t, s, 1)
 	await(t, late, patience, "user=eve x3", "user=mia 7/hour")
 	commit(t, late[0], unset(override(t, "user=eve", "x3")))
@@ -309,6 +334,41 @@ func TestOwnChangesAreStoredAgain(t *testing.T) {
 		late := New(Config{Store: NewSharedStore(commander(s), ""), MaxOverrides: 10})
 		late.follow(t.Context())
 		await(t, []*Registry{late}, 0, "user=eve ban")
+	}
+}
+
+// A store that takes no writes, as a full Redis does, gets what it has lost once it does, and that is said once.
+func TestLostChangesOfAFullStore(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{})
+	isFull, said, restored := false, []error{}, 0
+	command := func(ctx context.Context, key string, words ...string) (any, error) {
+		if isFull && words[1] == commitScript {
+			return nil, errors.New("OOM")
+		}
+		return commander(s)(ctx, key, words...)
+	}
+	g := New(Config{
+		Store: NewSharedStore(command, ""), MaxOverrides: 10, OnRestored: func(n int) { restored += n },
+		OnState: func(err error) { said = append(said, err) },
+	})
+	commit(t, g, set(override(t, "user=eve", "ban")))
+	s.Do(t, "FLUSHALL")
+	isFull = true
+	for range 5 {
+		g.follow(t.Context())
+		await(t, []*Registry{g}, 0, "user=eve ban")
+	}
+	if len(said) != 1 || said[0] == nil || restored != 0 {
+		t.Errorf("said %v, %d were stored again", said, restored)
+	}
+	isFull = false
+	for range 3 {
+		g.follow(t.Context())
+	}
+	await(t, []*Registry{g}, 0, "user=eve ban")
+	if len(said) != 2 || said[1] != nil || restored != 1 {
+		t.Errorf("said %v, %d were stored again", said, restored)
 	}
 }
 
