@@ -12,7 +12,7 @@ import (
 
 const (
 	// busyUnits is how many units a replica must have used in a window to take units of the next one before it begins.
-	busyUnits = 4
+	busyUnits = 2
 	// mostAhead is how long before a window begins its units are asked for, or half of a period that is shorter than two
 	// seconds.
 	mostAhead = time.Second

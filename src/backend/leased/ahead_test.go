@@ -62,7 +62,8 @@ func TestUnitsOfNextWindow(t *testing.T) {
 	}{
 		{"busy", minutely, 5, 25, 0},
 		{"a short window", secondly, 5, 25, 0},
-		{"not busy", minutely, 2, 0, 1},
+		{"twice in a window", minutely, 2, 25, 0},
+		{"not busy", minutely, 0, 0, 1},
 		{"a long window", hourly, 5, 0, 1},
 		{"one unit at a time", one, 3, 0, 1},
 	} {
