@@ -86,8 +86,10 @@ envoy-example: build ## serve the example rules to an Envoy in front of a mock, 
 # sets RUN and PACKAGES. The second command runs without the race detector: tests that count allocations, which it changes, and those in
 # files tagged !race, which also are long computations of one goroutine, where it finds nothing and costs eight times the work. The
 # siege also runs without it, since it would slow attackers down. Nothing is vetted here: make lint does, with more checks.
+# FIPS_PACKAGES run once more where Go refuses what FIPS 140-3 does not approve; TestFIPS does that to the whole program.
 # Kubernetes' types are a module of their own, whose cache does not see manifests. The program that all packages of test-long start is
 # built once; it is replaced only by another one, since its time is part of what go test compares before it takes a cached result.
+FIPS_PACKAGES = ./src/files/... ./src/frontend/access ./src/frontend/tlsconn ./src/frontend/pipeline ./src/quota ./src/rules/reload
 define TESTS
 '$(HERE) go test -json -vet=off -race -timeout 15m -p $(PACKAGES_AT_ONCE) $$RUN $${PACKAGES:-$$(go list $(PKG) | grep -v /integration-test)}' \
 '$(HERE) go test -json -vet=off -run "Allocate|^($$(grep -rl "^//go:build !race" --include=*_test.go src | xargs sed -n "s/^func \(Test[A-Za-z0-9_]*\).*/\1/p" | paste -sd"|"))$$" $$RUN $${PACKAGES:-$$(grep -rlE "^//go:build !race|^func Test.*Allocate" --include=*_test.go src | xargs -n1 dirname | sort -u | sed s,^,./,)}' \
@@ -99,6 +101,7 @@ define LONG_TESTS
 '$(HERE) go test -json -vet=off -race -timeout 15m -p $(PACKAGES_AT_ONCE) $$RUN $${PACKAGES:-$$(go list ./integration-test/... | grep -Ev "/integration-test(/(chaos|siege|soak))?$$")}' \
 '$(HERE) go test -json -vet=off -race -timeout 15m -p 2 $$RUN $${PACKAGES:-./integration-test ./integration-test/chaos ./integration-test/soak}' \
 '$(HERE) go test -json -vet=off -timeout 15m $$RUN $${PACKAGES:-./integration-test/siege}' \
+'$(HERE) go test -json -vet=off -exec "env GODEBUG=fips140=only" $$RUN $${PACKAGES:-$(FIPS_PACKAGES)}' \
 '$(HERE) go test -C integration-test/kubernetes -json -vet=off -count=1 $$RUN $${PACKAGES:-./...}'
 endef
 
