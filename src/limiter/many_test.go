@@ -270,7 +270,7 @@ func randomRequest(r *rand.Rand) *limiter.Request {
 	for i := range req.Descriptors {
 		d := &req.Descriptors[i]
 		d.HasLimit = r.IntN(10) == 0
-		d.Limit = rules.Rate{Requests: uint32(r.IntN(4)), Unit: rules.UnitMinute, UnitMultiplier: uint32(min(r.IntN(6), 1))}
+		d.Limit = rules.Rate{Requests: uint64(r.IntN(4)), Unit: rules.UnitMinute, UnitMultiplier: uint32(min(r.IntN(6), 1))}
 	}
 	return req
 }

@@ -199,7 +199,7 @@ func (r *Registry) countHits(h *hitCounts, a *limiter.Answer, st *limiter.Status
 	if uncharged && st.Match != nil && st.Match.ChargesAllOrNone {
 		return outcomeUncharged
 	}
-	limit := uint64(c.Limit.Requests)
+	limit := c.Limit.Requests
 	if c.Rule != nil {
 		limit = c.Rule.Limit.Capacity() // The limit of gcra is its burst.
 	}

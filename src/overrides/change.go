@@ -13,12 +13,12 @@ import (
 type Change struct {
 	kind changeKind
 	// requests may pass in unit. With rules.UnitUnknown the window of the rule stays.
-	requests uint32
+	requests uint64
 	unit     rules.Unit
 	// factor multiplies the limit of the rule.
 	factor float64
 	// burst replaces that of a gcra, if hasBurst.
-	burst    uint32
+	burst    uint64
 	hasBurst bool
 }
 
@@ -47,7 +47,7 @@ func ParseChange(text string) (c Change, err error) {
 		if err != nil || n == math.MaxUint32 {
 			return c, fmt.Errorf("the burst %.100q is not a number between 0 and %d", burst, uint32(math.MaxUint32-1))
 		}
-		c.burst, c.hasBurst = uint32(n), true
+		c.burst, c.hasBurst = n, true
 	}
 	switch factor, isFactor := strings.CutPrefix(rate, "x"); {
 	case rate == banText && !hasBurst:
@@ -67,7 +67,7 @@ func ParseChange(text string) (c Change, err error) {
 		return c, fmt.Errorf("the limit %.100q is not a number of at most %d, as in 1000/minute, nor a factor, as in x10",
 			rate, uint32(math.MaxUint32))
 	}
-	c.requests = uint32(n)
+	c.requests = n
 	if hasUnit {
 		if c.unit = rules.ParseUnit(strings.TrimSpace(unit)); c.unit == rules.UnitUnknown {
 			return c, fmt.Errorf("the unit %.100q is not second, minute, hour, day, week, month or year", unit)
@@ -85,13 +85,13 @@ func (c Change) String() string {
 	case changeFactor:
 		text = "x" + strconv.FormatFloat(c.factor, 'f', -1, 64)
 	case changeRate:
-		text = strconv.FormatUint(uint64(c.requests), 10)
+		text = strconv.FormatUint(c.requests, 10)
 		if c.unit != rules.UnitUnknown {
 			text += "/" + strings.ToLower(c.unit.String())
 		}
 	}
 	if c.hasBurst {
-		text += " burst " + strconv.FormatUint(uint64(c.burst), 10)
+		text += " burst " + strconv.FormatUint(c.burst, 10)
 	}
 	return text
 }

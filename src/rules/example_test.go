@@ -9,7 +9,7 @@ import (
 
 // A configuration is compiled, and two requests are searched for in it.
 func Example() {
-	limit := func(unit string, n uint32) compile.LimitsConfig {
+	limit := func(unit string, n uint64) compile.LimitsConfig {
 		return compile.LimitsConfig{RateLimit: &compile.RateLimitConfig{Unit: unit, RequestsPerUnit: n}}
 	}
 	set, warnings, err := compile.Compile([]compile.DomainConfig{{Domain: "shop", Descriptors: []compile.DescriptorConfig{

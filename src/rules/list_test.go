@@ -21,7 +21,7 @@ func orderedSet(t testing.TB, lines ...string) (*rules.Set, error) {
 	for i, line := range lines {
 		cfg := compile.RuleConfig{Match: &compile.Positioned[[]compile.MatchPairConfig]{}}
 		cfg.Pos = rules.Pos{File: "a.yaml", Line: i + 1}
-		cfg.RateLimit = &compile.RateLimitConfig{Unit: "day", RequestsPerUnit: uint32(i + 1)}
+		cfg.RateLimit = &compile.RateLimitConfig{Unit: "day", RequestsPerUnit: uint64(i + 1)}
 		line, per, _ := strings.Cut(line, " per ")
 		for key := range strings.FieldsSeq(per) {
 			cfg.PerKeys = append(cfg.PerKeys, compile.Positioned[string]{Value: key})

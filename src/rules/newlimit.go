@@ -12,10 +12,10 @@ import (
 
 // NewLimit is another limit for a rule.
 type NewLimit struct {
-	Requests uint32
+	Requests uint64
 	Unit     Unit // With UnitUnknown the window of the rule stays.
 	// Burst replaces that of a gcra. With nil it stays, or stays as large as Requests allow if the rule has no other.
-	Burst *uint32
+	Burst *uint64
 }
 
 // WithLimit returns a copy of r, which counts as r does, with another limit. An unlimited rule gets a fixed window. The
@@ -38,7 +38,7 @@ func (r *Rule) WithLimit(n NewLimit) (*Rule, error) {
 		changed.Unit, changed.UnitMultiplier, changed.HasPeriod, l.Period = n.Unit, 1, false, n.Unit.Length()
 	}
 	hadDefaultBurst := r.Limit.Burst == max(r.Limit.Max, 1)-1
-	changed.Requests, l.Max, l.Emission = n.Requests, uint64(n.Requests), 0
+	changed.Requests, l.Max, l.Emission = n.Requests, n.Requests, 0
 	if l.Kind == algorithm.GCRA && (l.Max == 0 || hadDefaultBurst) {
 		l.Burst = max(l.Max, 1) - 1
 	}
@@ -47,7 +47,7 @@ func (r *Rule) WithLimit(n NewLimit) (*Rule, error) {
 
 // Times returns a copy of r, which counts as r does, with a limit that is factor times as large, and at least 1. The
 // burst grows likewise, unless another one is given. A limit of 0 stays. The error says why r cannot have the limit.
-func (r *Rule) Times(factor float64, burst *uint32) (*Rule, error) {
+func (r *Rule) Times(factor float64, burst *uint64) (*Rule, error) {
 	if r.Unlimited {
 		return nil, errors.New("the rule is unlimited: write a limit, such as 1000/minute, or ban")
 	}
@@ -60,7 +60,7 @@ func (r *Rule) Times(factor float64, burst *uint32) (*Rule, error) {
 	if product >= math.MaxUint32 || capacity >= math.MaxUint32 {
 		return nil, fmt.Errorf("%d times %v is more than %d", l.Max, factor, uint32(math.MaxUint32-1))
 	}
-	changed.Requests, l.Max = uint32(product), product
+	changed.Requests, l.Max = product, product
 	if l.Kind == algorithm.GCRA && l.Max > 0 {
 		l.Burst = capacity - 1
 		if l.Emission > 0 {
@@ -77,13 +77,13 @@ func times(n uint64, factor float64) uint64 {
 
 // checked sets the burst, unless it is nil, and returns r, a copy with another limit, or an error if the limit is not
 // valid.
-func (r *Rule) checked(burst *uint32) (*Rule, error) {
+func (r *Rule) checked(burst *uint64) (*Rule, error) {
 	r.LimitsFile = nil
 	if burst != nil {
 		if r.Limit.Kind != algorithm.GCRA {
 			return nil, fmt.Errorf("only %v has a burst, and the rule counts by %v", algorithm.GCRA, r.Limit.Kind)
 		}
-		r.Limit.Burst = uint64(*burst)
+		r.Limit.Burst = *burst
 	}
 	if err := r.Limit.Validate(); err != nil {
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "algorithm: "))

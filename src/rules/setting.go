@@ -274,9 +274,9 @@ func (r *Rule) MatchText() string {
 }
 
 // RequestsPerUnit returns requests_per_unit. In a tree of limits it differs from Requests, which answers show.
-func (r *Rule) RequestsPerUnit() uint32 {
+func (r *Rule) RequestsPerUnit() uint64 {
 	if r.Limit.Kind == algorithm.GCRA {
-		return uint32(r.Limit.Max)
+		return r.Limit.Max
 	}
 	return r.Requests
 }

@@ -94,7 +94,7 @@ func FormatDuration(d time.Duration) string {
 
 // Rate is a limit in the form that answers show: 100 requests per 5 minutes. Stores compute with algorithm.Limit.
 type Rate struct {
-	Requests       uint32 // may pass in a window. In a tree of limits they may pass at once.
+	Requests       uint64 // may pass in a window. In a tree of limits they may pass at once.
 	Unit           Unit   // UnitUnknown for windows that are no whole seconds, and for a concurrency, which has no window
 	UnitMultiplier uint32 // the number of units in a window, at least 1
 }
@@ -128,7 +128,7 @@ func (r Rate) FixedWindowLimit() (algorithm.Limit, error) {
 		return algorithm.Limit{}, ErrWindowTooLong
 	}
 	return algorithm.Limit{
-		Kind: algorithm.FixedWindow, Max: uint64(r.Requests), Period: length * multiplier,
+		Kind: algorithm.FixedWindow, Max: r.Requests, Period: length * multiplier,
 		CountBlocked: true,
 	}, nil
 }

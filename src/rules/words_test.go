@@ -93,7 +93,7 @@ func growWords(tree *[]byte, depth int) (list []compile.LimitNodeConfig) {
 				RequestsPerUnit: 1,
 				Algorithm:       &compile.Positioned[string]{Value: "gcra"},
 				Period:          &compile.Positioned[time.Duration]{Value: time.Duration(b)*time.Second + time.Second},
-				Burst:           &compile.Positioned[uint32]{Value: 1},
+				Burst:           &compile.Positioned[uint64]{Value: 1},
 			}
 		}
 		if b&16 != 0 {

@@ -28,7 +28,7 @@ func (s *Server) appendReply(dst []byte, st *limiter.Status) []byte {
 	case st.BindingCharge == nil:
 		credit, seconds = unlimitedCredit, 0
 		if st.IsUnlimited() && st.Match.OwnLimit().Requests > 0 {
-			credit = uint64(st.Match.OwnLimit().Requests)
+			credit = st.Match.OwnLimit().Requests
 		}
 	case !st.Over || s.cfg.Limiter.ShadowMode():
 		credit = st.BindingCharge.Verdict.Remaining

@@ -22,7 +22,7 @@ import (
 
 // asked returns the status of a limit. A negative remaining is over, with that many
 // seconds to wait; -1000 can never pass.
-func asked(requests uint32, remaining int, quota bool) limiter.Status {
+func asked(requests uint64, remaining int, quota bool) limiter.Status {
 	c := limiter.Charge{Limit: rules.Rate{Requests: requests, Unit: rules.UnitHour}, Verdict: new(backend.Verdict)}
 	st := limiter.Status{InQuotaMode: quota, ResetAfter: time.Duration(requests)*time.Second - time.Millisecond}
 	if remaining >= 0 {

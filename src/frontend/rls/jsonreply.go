@@ -83,7 +83,7 @@ func appendJSONStatus(b []byte, st *limiter.Status) ([]byte, error) {
 		}
 		b = append(b, ',')
 	}
-	b = appendJSONNumberField(b, `"requestsPerUnit":`, uint64(c.Limit.Requests))
+	b = appendJSONNumberField(b, `"requestsPerUnit":`, c.Limit.Requests)
 	if c.Limit.Unit != rules.UnitUnknown {
 		b = append(append(append(b, `"unit":"`...), c.Limit.Unit.String()...), `",`...)
 	}

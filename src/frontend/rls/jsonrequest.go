@@ -48,7 +48,7 @@ func appendJSONDescriptor(b []byte, d *limiter.Descriptor) []byte {
 
 // appendJSONLimit appends the limit that a request brings. The enum of requests has no WEEK, so a week is a number.
 func appendJSONLimit(b []byte, q rules.Rate) []byte {
-	b = appendJSONNumberField(append(b, '{'), `"requestsPerUnit":`, uint64(q.Requests))
+	b = appendJSONNumberField(append(b, '{'), `"requestsPerUnit":`, q.Requests)
 	switch q.Unit {
 	case rules.UnitUnknown:
 	case rules.UnitWeek:

@@ -83,7 +83,7 @@ func limitText(q rules.Rate) string {
 // its current_limit says, as a gcra limit with a burst does.
 func hasBurst(st *limiter.Status) bool {
 	return len(st.Charges) == 1 && st.Charges[0].Rule != nil &&
-		st.Charges[0].Rule.Limit.Capacity() != uint64(st.Charges[0].Limit.Requests)
+		st.Charges[0].Rule.Limit.Capacity() != st.Charges[0].Limit.Requests
 }
 
 // chargesMetadata describes the limits of a descriptor in the order of the rules. Times are in seconds.

@@ -163,7 +163,7 @@ func (c *callMemory) descriptor(d *common.RateLimitDescriptor) limiter.Descripto
 	if limit := d.GetLimit(); limit != nil {
 		out.HasLimit = true
 		out.Limit = rules.Rate{
-			Requests: limit.GetRequestsPerUnit(), Unit: unitFromNumber(int32(limit.GetUnit())),
+			Requests: uint64(limit.GetRequestsPerUnit()), Unit: unitFromNumber(int32(limit.GetUnit())),
 			UnitMultiplier: 1,
 		}
 		if m := limit.GetUnitMultiplier(); m != nil {
@@ -201,7 +201,7 @@ func descriptorStatus(st *limiter.Status) *pb.RateLimitResponse_DescriptorStatus
 		return out
 	}
 	out.CurrentLimit = &pb.RateLimitResponse_RateLimit{
-		RequestsPerUnit: c.Limit.Requests,
+		RequestsPerUnit: uint32(min(c.Limit.Requests, math.MaxUint32)),
 		Unit:            pb.RateLimitResponse_RateLimit_Unit(c.Limit.Unit),
 	}
 	if c.Rule != nil {

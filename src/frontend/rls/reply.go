@@ -132,7 +132,7 @@ func appendStatus(b []byte, st *limiter.Status) []byte {
 }
 
 func appendLimit(b []byte, c *limiter.Charge) []byte {
-	b = appendNumberField(b, 1, uint64(c.Limit.Requests))
+	b = appendNumberField(b, 1, c.Limit.Requests)
 	b = appendNumberField(b, 2, uint64(c.Limit.Unit))
 	if c.Rule != nil && c.Rule.Name != "" {
 		b = protowire.AppendString(protowire.AppendTag(b, 3, protowire.BytesType), c.Rule.Name)
@@ -210,7 +210,7 @@ func (n *HeaderNames) appendHeaders(b []byte, a *limiter.Answer) []byte {
 	case n.Limit == "":
 		return b
 	default:
-		b = appendNumberHeader(b, n.Limit, uint64(st.BindingCharge.Limit.Requests))
+		b = appendNumberHeader(b, n.Limit, st.BindingCharge.Limit.Requests)
 		b = appendNumberHeader(b, n.Remaining, st.BindingCharge.Verdict.Remaining)
 		b = appendNumberHeader(b, n.Reset, uint64(limiter.SecondsRoundedUp(st.ResetAfter)))
 	}

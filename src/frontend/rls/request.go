@@ -110,7 +110,7 @@ func decodeLimitOverride(data []byte, q *rules.Rate, hasMultiplier *bool) error 
 	for f.Next() {
 		switch f.Tag {
 		case 1<<3 | VarintType:
-			q.Requests = uint32(f.Number)
+			q.Requests = uint64(uint32(f.Number))
 		case 2<<3 | VarintType:
 			q.Unit = unitFromNumber(int32(f.Number))
 		case 3<<3 | BytesType:

@@ -131,7 +131,7 @@ func FuzzAppendJSON(f *testing.F) {
 		over bool,
 	) {
 		rule := &rules.Rule{Name: name, Unlimited: over}
-		q := rules.Rate{Requests: requests, Unit: rules.Unit(unit % 8), UnitMultiplier: multiplier}
+		q := rules.Rate{Requests: uint64(requests), Unit: rules.Unit(unit % 8), UnitMultiplier: multiplier}
 		a := &limiter.Answer{Over: over, Statuses: []limiter.Status{
 			{Match: match(rule)},
 			{

@@ -218,7 +218,7 @@ func (x *explainer) addCharge(d *Descriptor, st *limiter.Status, r *rules.Rule) 
 		from := &st.Charges[i]
 		if r == nil {
 			c.LimitInWords = fmt.Sprintf("%d per %s", from.Limit.Requests, from.Limit.Window())
-			c.Limit = uint64(from.Limit.Requests)
+			c.Limit = from.Limit.Requests
 		}
 		c.setAlgorithm(from.Algorithm)
 		c.NotEnforced = from.NotEnforced
@@ -259,7 +259,7 @@ func configuredLimit(r *rules.Rule) Charge {
 	if r.Unlimited {
 		return c
 	}
-	c.Limit, c.Fallback, c.WhyExact = uint64(r.Requests), fallbackName(r.Fallback), r.WhyExact
+	c.Limit, c.Fallback, c.WhyExact = r.Requests, fallbackName(r.Fallback), r.WhyExact
 	if r.Counting == backend.Leased {
 		c.Counting, c.OnContention = r.Counting.String(), r.OnContention.String()
 	}

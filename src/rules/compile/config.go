@@ -143,7 +143,7 @@ type RateLimitConfig struct {
 	rules.Pos
 	Unit            string    `yaml:"unit"` // empty beside Period, and for a concurrency
 	UnitPos         rules.Pos // the position of the unit, or that of the limit if it has none
-	RequestsPerUnit uint32    `yaml:"requests_per_unit"`
+	RequestsPerUnit uint64    `yaml:"requests_per_unit"`
 	LacksRequests   bool      // the file has no requests_per_unit. Management servers cannot tell that from 0
 	UnitMultiplier  *uint32   `yaml:"unit_multiplier"` // 1 by default
 	Unlimited       bool      `yaml:"unlimited"`
@@ -160,7 +160,7 @@ type RateLimitConfig struct {
 	TimeZone    *Positioned[string]        `yaml:"time_zone"`
 	AnchorDay   *Positioned[uint32]        `yaml:"anchor_day"`
 	WeekStarts  *Positioned[string]        `yaml:"week_starts"`
-	Burst       *Positioned[uint32]        `yaml:"burst"`        // RequestsPerUnit - 1 by default. Only gcra has it
+	Burst       *Positioned[uint64]        `yaml:"burst"`        // RequestsPerUnit - 1 by default. Only gcra has it
 	MinInterval *Positioned[time.Duration] `yaml:"min_interval"` // 0 by default. Only sliding_window and gcra have it
 	// true by default for a fixed_window without Hold only
 	CountBlocked *Positioned[bool]   `yaml:"count_blocked"`

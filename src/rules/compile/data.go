@@ -146,11 +146,11 @@ func (c *limitCompiler) ruleWithLimit(base *rules.Rule, path string, of datafile
 		return &r
 	}
 	at := rules.Pos{File: path, Line: of.Line, Col: of.Col}
-	r.Requests, r.Limit.Max = of.Requests, uint64(of.Requests)
+	r.Requests, r.Limit.Max = of.Requests, of.Requests
 	if r.Limit.Kind == algorithm.GCRA {
 		r.Limit.Burst = max(r.Limit.Max, 1) - 1
 		if of.HasBurst {
-			r.Limit.Burst = uint64(of.Burst)
+			r.Limit.Burst = of.Burst
 		}
 	}
 	switch {
@@ -164,7 +164,7 @@ func (c *limitCompiler) ruleWithLimit(base *rules.Rule, path string, of datafile
 	default:
 		cfg := RateLimitConfig{Pos: at}
 		if of.HasBurst {
-			cfg.Burst = &Positioned[uint32]{at, of.Burst}
+			cfg.Burst = &Positioned[uint64]{at, of.Burst}
 		}
 		c.checkCountable(&r.Limit, &cfg)
 	}

@@ -81,7 +81,7 @@ func (c *limitCompiler) checkHoldTime(v *Positioned[time.Duration]) {
 }
 
 // checkOpenHolds checks how many holds a concurrency has at a time.
-func (c *report) checkOpenHolds(at rules.Pos, holds uint32) {
+func (c *report) checkOpenHolds(at rules.Pos, holds uint64) {
 	if holds > algorithm.MaxOpenHolds {
 		c.problems.Add(at, fmt.Sprintf("write at most %d", algorithm.MaxOpenHolds),
 			"concurrency remembers each hold, and %d are too many", holds)

@@ -101,7 +101,7 @@ func (c *limitCompiler) checkBesideUnlimited(r *rules.Rule, limit *RateLimitConf
 func (c *limitCompiler) setLimit(r *rules.Rule, cfg *RateLimitConfig, d *rules.Domain) {
 	problems := len(c.problems)
 	kind, known := c.parseAlgorithm(cfg.Algorithm)
-	l := algorithm.Limit{Kind: kind, Max: uint64(cfg.RequestsPerUnit)}
+	l := algorithm.Limit{Kind: kind, Max: cfg.RequestsPerUnit}
 	// An unknown algorithm with a hold and without a window was probably meant to be concurrency.
 	if l.Kind == algorithm.Concurrency || !known && cfg.Hold != nil && cfg.Unit == "" && cfg.Period == nil {
 		r.Unit, r.UnitMultiplier = rules.UnitUnknown, 1
@@ -125,7 +125,7 @@ func (c *limitCompiler) setLimit(r *rules.Rule, cfg *RateLimitConfig, d *rules.D
 		l.Burst = l.Max - 1
 	}
 	if v := cfg.Burst; v != nil {
-		l.Burst = uint64(v.Value)
+		l.Burst = v.Value
 		if v.Value == math.MaxUint32 && l.Kind == algorithm.GCRA { // The capacity, burst + 1, must have 32 bits too.
 			c.problems.Add(v.Pos, "write 0 to 4294967294", "burst is out of range: \"%d\"", v.Value)
 		}

@@ -38,7 +38,7 @@ func (c *Compiler) compileLimitNodes(n *match.WordNode, children []LimitNodeConf
 		own := c.compileOwnLimits(&limits, below)
 		for _, r := range own {
 			// Like redis-cell, answers show the capacity. It has 32 bits, as a burst is below 1<<32 - 1.
-			r.Requests = uint32(r.Limit.Capacity())
+			r.Requests = r.Limit.Capacity()
 		}
 		child.Match = c.compileMatch(&limits, below, own)
 		below.inheritance = below.forChildren(child.Match)

@@ -130,10 +130,10 @@ func FuzzTable(f *testing.F) {
 	f.Add([]byte("a\x00b\x00c"), []byte("x"))
 	f.Add([]byte("10.0.0.1\x00"+strings.Repeat("long", 30)), []byte("10.0.0.2"))
 	f.Fuzz(func(t *testing.T, list, other []byte) {
-		values := make(map[string]uint32)
+		values := make(map[string]uint64)
 		for i, v := range bytes.Split(list, []byte{0}) {
 			if text := strings.ToValidUTF8(strings.Map(dropBreaks, string(v)), ""); text != "" && len(text) < 1000 {
-				values[text] = uint32(i * i)
+				values[text] = uint64(i * i)
 			}
 		}
 		var file bytes.Buffer
@@ -165,7 +165,7 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
-func hasKey(values map[string]uint32, v string) bool {
+func hasKey(values map[string]uint64, v string) bool {
 	_, has := values[v]
 	return has
 }

@@ -10,8 +10,8 @@ type Limit struct {
 
 // Numbers are what a limit allows.
 type Numbers struct {
-	Requests  uint32
-	Burst     uint32 // 0 without HasBurst
+	Requests  uint64
+	Burst     uint64 // 0 without HasBurst
 	HasBurst  bool
 	Unlimited bool
 }
@@ -31,7 +31,7 @@ func (l *Numbers) compare(other *Numbers) int {
 }
 
 // burst returns how many requests may pass at once after the first.
-func (l *Numbers) burst() uint32 {
+func (l *Numbers) burst() uint64 {
 	if l.HasBurst {
 		return l.Burst
 	}

@@ -319,7 +319,7 @@ func (p *parser) parseLimit(text []byte, col int) (l Limit, ok bool) {
 }
 
 // parseNumber returns a number of 32 bits, or what is wrong with the text.
-func parseNumber(text []byte) (n uint32, problem string) {
+func parseNumber(text []byte) (n uint64, problem string) {
 	value, err := strconv.ParseUint(string(text), 10, 32)
 	switch {
 	case err == nil:
@@ -330,7 +330,7 @@ func parseNumber(text []byte) (n uint32, problem string) {
 	default:
 		problem = "is not a whole number: " + quote(text)
 	}
-	return uint32(value), problem
+	return value, problem
 }
 
 // quote returns text in quotes for a message, cut to 60 bytes.

@@ -158,7 +158,7 @@ func (r *divvyRule) optionalField(key string) (v scalar, ok bool) {
 
 // numberField returns a field that is a whole number; has is false if the rule has no such field. It reports another
 // value as a problem and returns 1, because 0 has a meaning of its own and could cause a second problem.
-func (f *reader) numberField(r *divvyRule, key string) (n uint32, has bool) {
+func (f *reader) numberField(r *divvyRule, key string) (n uint64, has bool) {
 	v, has := r.valueByKey[key]
 	if !has {
 		return 0, false
@@ -173,7 +173,7 @@ func (f *reader) numberField(r *divvyRule, key string) (n uint32, has bool) {
 	case err != nil:
 		f.problems.Add(v.pos, "write a whole number, 0 or more", "%s of %s is not a whole number: %s", key, text, quoted)
 	default:
-		return uint32(number), true
+		return number, true
 	}
 	return 1, true
 }

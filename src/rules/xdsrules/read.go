@@ -112,8 +112,8 @@ func (r *reader) readField(f *sentField, target any) {
 		*target = f.text()
 	case *bool:
 		*target = f.value.Bool()
-	case *uint32:
-		*target = uint32(f.value.Uint())
+	case *uint64:
+		*target = f.value.Uint()
 	case **uint32:
 		*target = new(uint32(f.value.Uint()))
 	case **compile.Positioned[string]:
@@ -122,6 +122,8 @@ func (r *reader) readField(f *sentField, target any) {
 		*target = positioned(r, f, f.unwrapped().Bool())
 	case **compile.Positioned[uint32]:
 		*target = positioned(r, f, uint32(f.unwrapped().Uint()))
+	case **compile.Positioned[uint64]:
+		*target = positioned(r, f, f.unwrapped().Uint())
 	case **compile.Positioned[float64]:
 		*target = positioned(r, f, f.unwrapped().Float())
 	case **compile.Positioned[time.Duration]:

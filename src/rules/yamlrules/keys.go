@@ -65,10 +65,10 @@ func (r *reader) readField(f field, target any) {
 		*target = r.readText(f)
 	case *bool:
 		*target = r.readBool(f)
-	case *uint32:
+	case *uint64:
 		*target = r.readNumber(f)
 	case **uint32:
-		if n := r.readNumber(f); kindOf(f.valueNode) != compile.KindNull {
+		if n := uint32(r.readNumber(f)); kindOf(f.valueNode) != compile.KindNull {
 			*target = &n
 		}
 	case **compile.Positioned[string]:
@@ -76,6 +76,8 @@ func (r *reader) readField(f field, target any) {
 	case **compile.Positioned[bool]:
 		*target = positioned(r, f, r.readBool)
 	case **compile.Positioned[uint32]:
+		*target = positioned(r, f, func(f field) uint32 { return uint32(r.readNumber(f)) })
+	case **compile.Positioned[uint64]:
 		*target = positioned(r, f, r.readNumber)
 	case **compile.Positioned[float64]:
 		*target = positioned(r, f, r.readPercent)

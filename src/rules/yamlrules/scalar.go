@@ -142,7 +142,7 @@ var (
 )
 
 // readNumber reads a field that is a whole number of 32 bits. Null is 0.
-func (r *reader) readNumber(f field) uint32 {
+func (r *reader) readNumber(f field) uint64 {
 	most := int64(math.MaxUint32)
 	if f.name == "burst" { // The limit allows burst + 1 requests at once, which must be a number of 32 bits too.
 		most--
@@ -151,7 +151,7 @@ func (r *reader) readNumber(f field) uint32 {
 	if s.Kind == compile.KindNull {
 		return 0
 	}
-	return uint32(r.checkNumber(s, r.posOf(f.valueNode), f.name, 0, most))
+	return uint64(r.checkNumber(s, r.posOf(f.valueNode), f.name, 0, most))
 }
 
 // checkNumber returns the value of s, which is at the position at, if that is a whole number from least to most.

@@ -106,9 +106,9 @@ func (r *reader) readLimitTriple(f *Field) *compile.RateLimitConfig {
 	}
 	return &compile.RateLimitConfig{
 		Pos: f.Pos, UnitPos: f.Pos,
-		RequestsPerUnit: uint32(count),
+		RequestsPerUnit: uint64(count),
 		Algorithm:       &compile.Positioned[string]{Pos: f.Pos, Value: algorithm.GCRA.String()},
 		Period:          &compile.Positioned[time.Duration]{Pos: f.Pos, Value: time.Duration(seconds) * time.Second},
-		Burst:           &compile.Positioned[uint32]{Pos: f.Pos, Value: uint32(burst)},
+		Burst:           &compile.Positioned[uint64]{Pos: f.Pos, Value: uint64(burst)},
 	}
 }

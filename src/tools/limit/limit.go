@@ -33,7 +33,7 @@ var help string
 type options struct {
 	service  reach.Service
 	rate     string
-	burst    uint32
+	burst    uint64
 	duration string
 	until    string
 	reason   string
@@ -81,7 +81,7 @@ func (opt *options) command() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&opt.rate, "rate", "", "with set, the limit: 1000/minute, 1000 in the window of the rule, or x10")
-	f.Uint32Var(&opt.burst, "burst", 0, "with --rate, the burst of a gcra")
+	f.Uint64Var(&opt.burst, "burst", 0, "with --rate, the burst of a gcra")
 	f.StringVar(&opt.duration, "for", "", "how long the change lasts, such as 2h or 7d")
 	f.StringVar(&opt.until, "until", "", "when the change ends: a date (its end), a time of day, or 2027-01-08T18:00:00Z")
 	f.StringVar(&opt.reason, "reason", "", "why, for those who see the change later; required for set and ban")
@@ -131,7 +131,7 @@ func (opt *options) check(cmd *cobra.Command, args []string) error {
 			return errors.New("--for and --until belong to set and ban, not to unset")
 		}
 	case cmd.Flags().Changed("burst"):
-		c.Limit += " burst " + strconv.FormatUint(uint64(opt.burst), 10)
+		c.Limit += " burst " + strconv.FormatUint(opt.burst, 10)
 	}
 	if opt.action != actionUnset && strings.TrimSpace(opt.reason) == "" {
 		return fmt.Errorf("%s needs --reason: say why, for those who see the change later", opt.action)

@@ -169,7 +169,7 @@ descriptors:
 			if loaded.Set == nil {
 				t.Fatal(loaded.Problems)
 			}
-			var got []uint32
+			var got []uint64
 			for _, r := range loaded.Set.Rules() {
 				got = append(got, r.RequestsPerUnit())
 			}

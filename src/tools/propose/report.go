@@ -49,7 +49,7 @@ type RuleReport struct {
 	WhyNone      string    `json:"why_no_proposal,omitempty"` // set if Proposed is 0
 
 	rule    *rules.Rule
-	written uint32 // the requests_per_unit of the output
+	written uint64 // the requests_per_unit of the output
 }
 
 // Used has percentiles of what a subject uses in a window, if it uses anything. They are at most 1 % too high.
@@ -145,7 +145,7 @@ func proposal(r *rules.Rule, peaks []uint64, refuseAtMost float64) (limit uint64
 	if limit >= math.MaxUint32 {
 		return 0, fmt.Sprintf("%d is more than a limit can be", limit)
 	}
-	if _, err := r.WithLimit(rules.NewLimit{Requests: uint32(limit)}); err != nil {
+	if _, err := r.WithLimit(rules.NewLimit{Requests: limit}); err != nil {
 		return 0, fmt.Sprintf("it cannot be %d: %v", limit, err)
 	}
 	return limit, ""

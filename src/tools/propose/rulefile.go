@@ -80,7 +80,7 @@ func (rep *Report) proposeIn(f *filerules.File) []byte {
 		}
 		if place, ok := places[r.rule.Pos]; ok {
 			edits = append(edits, edit{place, r, rep.comment(r)})
-			r.written = uint32(r.Proposed)
+			r.written = r.Proposed
 			rep.proposedRules++
 		} else {
 			rep.NotWritten = append(rep.NotWritten, fmt.Sprintf("%s: %v has no plain requests_per_unit of its own; change "+

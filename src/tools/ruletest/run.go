@@ -151,7 +151,7 @@ var statusFields = []struct {
 }{
 	{"code", (*reader).code, func(st *limiter.Status) string { return limiter.CodeName(st.Over) }},
 	{"rule", (*reader).optionalText, ruleKey},
-	{"limit", (*reader).numberText, bindingNumber(func(c *limiter.Charge) uint64 { return uint64(c.Limit.Requests) })},
+	{"limit", (*reader).numberText, bindingNumber(func(c *limiter.Charge) uint64 { return c.Limit.Requests })},
 	{"remaining", (*reader).numberText, bindingNumber(func(c *limiter.Charge) uint64 { return c.Verdict.Remaining })},
 	{"reset", (*reader).resetTime, func(st *limiter.Status) string { return waitText(st.ResetAfter) }},
 	{"wait", (*reader).wait, func(st *limiter.Status) string { return waitText(st.RetryAfter) }},

@@ -246,7 +246,7 @@ func (r *reader) descriptor(v *yamlrules.Value) (d limiter.Descriptor) {
 func (r *reader) limit(v *yamlrules.Value) rules.Rate {
 	found, q := len(r.Problems), rules.Rate{UnitMultiplier: 1}
 	r.message(v, "a limit", map[string]valueReader{
-		"requests_per_unit": storeIn(&q.Requests, r.uint32),
+		"requests_per_unit": func(v *yamlrules.Value, name string) { q.Requests = uint64(r.uint32(v, name)) },
 		"unit_multiplier":   storeIn(&q.UnitMultiplier, r.uint32),
 		"unit":              storeIn(&q.Unit, r.unit),
 	})

@@ -97,7 +97,7 @@ const (
 // entries to type, a small limit that lets some requests pass, and a window or hold that is longer than the
 // demonstration. It returns nil if there is none.
 func bestExample(set *rules.Set) (best *example) {
-	cost := func(r *rules.Rule) uint64 { return uint64(r.Requests) + 10*uint64(len(matchingEntries(r))) }
+	cost := func(r *rules.Rule) uint64 { return r.Requests + 10*uint64(len(matchingEntries(r))) }
 	for _, r := range set.Rules() {
 		if r.Unlimited || r.ShadowMode || r.Requests < 2 || best != nil && cost(r) >= cost(best.rule) || !isSuited(r) {
 			continue
@@ -124,7 +124,7 @@ func isSuited(r *rules.Rule) bool {
 func newExample(set *rules.Set, r *rules.Rule) *example {
 	x := &example{rule: r, calls: int(r.Requests) + 1, oneTitle: "The body of the answer to one request:"}
 	if r.Requests > mostCalls {
-		x.hits, x.calls = uint64(r.Requests)/4, 5
+		x.hits, x.calls = r.Requests/4, 5
 	}
 	entries := matchingEntries(r)
 	if len(entries) == 0 {
