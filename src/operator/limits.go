@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"ratelimit/src/limiter"
@@ -35,7 +36,8 @@ type LimitChange struct {
 	// The change ends at Until, or after For, such as 24h or 7d. Without both it stays until it is unset.
 	Until time.Time `json:"until,omitzero"`
 	For   string    `json:"for,omitempty"`
-	// Reason is required for set. Who defaults to the user of basic authentication, else to the client's address.
+	// Reason is required for set, but not for a dry run. Who defaults to the user of basic authentication, else to the
+	// client's address.
 	Reason string `json:"reason,omitempty"`
 	Who    string `json:"who,omitempty"`
 	// DryRun changes nothing, and only reports.
@@ -52,8 +54,10 @@ type LimitReport struct {
 	// Limits are those that change for the subject now. A pattern has those of the rules that it may apply to, without
 	// counts, at most MaxNames.
 	Limits []LimitEffect `json:"limits,omitempty"`
-	// Subjects is how many counters of subjects a pattern that ends with * names now, if that is known.
-	Subjects *int `json:"subjects,omitempty"`
+	// Subjects is how many subjects that a pattern names have a counter now. Only a dry run counts them. It is nil if that
+	// is not known, and the least number if SubjectsAtLeast.
+	Subjects        *int `json:"subjects,omitempty"`
+	SubjectsAtLeast bool `json:"subjects_at_least,omitempty"`
 	// Warnings say what the change does not do.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -86,6 +90,8 @@ type LimitEditor struct {
 	OnChange func(report *LimitReport, client Client, err error)
 	// Now defaults to time.Now.
 	Now func() time.Time
+
+	searches atomic.Int32 // the number of searches for subjects that run now
 }
 
 // ListLimits returns the changes in force, and History the last changes, the newest first.
@@ -143,7 +149,9 @@ func (e *LimitEditor) Change(ctx context.Context, c LimitChange, client Client) 
 		return nil, err
 	}
 	e.warn(report, targets)
-	if !c.DryRun {
+	if c.DryRun {
+		e.countSubjects(ctx, report, set, targets, c.Rule != "")
+	} else {
 		err = e.commit(ctx, report, client)
 		e.OnChange(report, client, err)
 	}
@@ -176,7 +184,7 @@ func (e *LimitEditor) override(c *LimitChange, client Client) (o overrides.Overr
 		o.Limit = overrides.Ban.String() // Canonical needs one. The override that is removed has another one.
 	case c.Limit == "":
 		return o, errors.New("limit is missing; write 1000/minute, x10 or ban")
-	case o.Reason == "":
+	case o.Reason == "" && !c.DryRun:
 		return o, errors.New("reason is missing; say why, for those who see the change later")
 	case c.For != "" && !c.Until.IsZero():
 		return o, errors.New("for and until exclude each other")

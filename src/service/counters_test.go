@@ -26,10 +26,16 @@ descriptors:
     rate_limit: {unit: month, requests_per_unit: 5, calendar: true, anchor_day: 15, time_zone: Europe/Berlin}
 `
 
-// change sends a change to the debug port, and returns the status and the answer.
+// change sends a change of counters to the debug port, and returns the status and the answer.
 func (s *service) change(body string, headers ...string) (int, string) {
 	s.t.Helper()
-	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+s.address("debug")+"/api/counters",
+	return s.postJSON("/api/counters", body, headers...)
+}
+
+// postJSON sends a body to a path of the debug port, and returns the status and the answer.
+func (s *service) postJSON(path, body string, headers ...string) (int, string) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+s.address("debug")+path,
 		strings.NewReader(body))
 	if err != nil {
 		s.t.Fatal(err)

@@ -29,6 +29,7 @@ func TestPageInBrowser(t *testing.T) {
 		"descriptors": testPageDescriptors, "outage": testPageInOutage, "denials first": testPageDeniedFirst,
 		"token": testPageWithToken, "candidate": testPageOfCandidate, "quotas": testPageOfQuotas,
 		"limits": testPageOfLimits, "refused change": testPageOfRefusedChange,
+		"dry run":   testPageOfDryRun,
 		"unmatched": testPageOfUnmatched, "replicas": testPageOfReplicas,
 	} {
 		t.Run(name, func(t *testing.T) {

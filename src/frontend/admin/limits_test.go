@@ -49,7 +49,7 @@ func newChangeable(tb testing.TB, text string, most int) *changeable {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	store, err := memory.New(memory.Config{MaxBytes: memory.MinBytes})
+	store, err := memory.New(memory.Config{MaxBytes: memory.MinBytes, KeepNames: true})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -374,6 +374,42 @@ func testPageOfLimits(t *testing.T, chromium *browser.Browser) {
 		t.Errorf("%d changes are left", n)
 	}
 	if problems := append(p.Problems("400"), phone.Problems()...); problems != nil {
+		t.Errorf("%q", problems)
+	}
+}
+
+// A dry run says what a change does, and to how many subjects of a pattern, and changes nothing.
+func testPageOfDryRun(t *testing.T, chromium *browser.Browser) {
+	c := newChangeable(t, limitsRules, 100)
+	port := newOperatorPort(t, func(p *operatorPort) { p.limits, p.counters, p.limiter = c, c.Counters.Change, c.decide })
+	for _, user := range []string{"eve", "emma", "bob"} {
+		c.hit(t, 2, "user", user)
+	}
+	if w := c.post(strings.Replace(limitBody(`,"limit":"x3","who":"anna"`), "eve", "e*", 1)); w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	port.figures.deny(operator.Denial{At: time.Now(), Domain: "api", Rule: "api.user", Subject: "user=bob"})
+	p := chromium.Open(t, port.url(), 1280)
+	p.Await(fmt.Sprintf(rowsOf, "denials") + " === 1 && " + fmt.Sprintf(rowsOf, "limits") + " === 1")
+	const result = "document.getElementById('change-result').innerText.replaceAll(/\\s+/g, ' ')"
+	p.Click("#limits-table tbody button")
+	p.Click("#change-dry-run")
+	p.Await(result + " === 'Dry run, nothing is changed: user: 10 per day user.action: 3 per day 2 subjects have a counter now.'")
+	p.Click("#change-close")
+	p.Click("#denials-table tbody button:last-child")
+	p.Click("#change-dry-run") // It needs no reason.
+	p.Await(result + " === 'Dry run, nothing is changed: user: 10 per day → 100 per day, 2 used, 98 left'")
+	if got := p.Text("document.activeElement.id"); got != "change-submit" {
+		t.Errorf("after the dry run the focus is on %q", got)
+	}
+	if list := c.ListLimits(""); len(list) != 1 || list[0].Limit != "x3" {
+		t.Errorf("after dry runs: %+v", list)
+	}
+	p.Type("#change-reason", "ticket 123")
+	p.Press("\r")
+	p.Await(result + " === 'user: 10 per day → 100 per day, 2 used, 98 left'")
+	p.Await(fmt.Sprintf(rowsOf, "limits") + " === 2")
+	if problems := p.Problems(); problems != nil {
 		t.Errorf("%q", problems)
 	}
 }

@@ -133,7 +133,7 @@ func (opt *options) check(cmd *cobra.Command, args []string) error {
 	case cmd.Flags().Changed("burst"):
 		c.Limit += " burst " + strconv.FormatUint(opt.burst, 10)
 	}
-	if opt.action != actionUnset && strings.TrimSpace(opt.reason) == "" {
+	if opt.action != actionUnset && !opt.dryRun && strings.TrimSpace(opt.reason) == "" {
 		return fmt.Errorf("%s needs --reason: say why, for those who see the change later", opt.action)
 	}
 	if opt.until != "" {
@@ -267,7 +267,7 @@ func reportLines(report *operator.LimitReport) []string {
 	}
 	lines := output.Table(0, columns, rows)
 	if report.Subjects != nil {
-		lines = append(lines, fmt.Sprintf("%s of such subjects now", output.Plural(*report.Subjects, "counter")))
+		lines = append(lines, subjectsText(*report.Subjects, report.SubjectsAtLeast))
 	}
 	if report.Before != nil && report.Action == overrides.ActionSet {
 		lines = append(lines, "replaces "+report.Before.Note())
@@ -284,6 +284,18 @@ func reportLines(report *operator.LimitReport) []string {
 		lines = append(lines, "dry run: nothing was changed")
 	}
 	return lines
+}
+
+// subjectsText says how many subjects a pattern names.
+func subjectsText(n int, isLeast bool) string {
+	text, verb := output.Plural(n, "subject"), "have"
+	if n == 1 {
+		verb = "has"
+	}
+	if isLeast {
+		text = "at least " + text
+	}
+	return text + " " + verb + " a counter now"
 }
 
 func number(n *uint64) string {

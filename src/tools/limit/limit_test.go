@@ -193,9 +193,14 @@ func TestOutput(t *testing.T) {
 		want   []string
 	}{
 		{"set" + change + "|--rate|x10", set, []string{
-			"RULE", "60 per minute -> 600 per minute", "60", "540", "3 counters of such subjects now",
+			"RULE", "60 per minute -> 600 per minute", "60", "540", "3 subjects have a counter now",
 			"replaces x2 by anna: ticket 123", "until 2027-01-10", "warning: it lasts as long", "dry run: nothing was changed",
 		}},
+		{
+			"ban" + change + "|--dry-run",
+			operator.LimitReport{Action: "set", Subjects: &subjects, SubjectsAtLeast: true},
+			[]string{"at least 3 subjects have a counter now"},
+		},
 		{"unset" + change, unset, []string{"d.user", "60 per minute", "?", "removes x2 by anna: ticket 123"}},
 		{"list", operator.LimitList{Count: 1, Limits: []overrides.Override{o}}, []string{
 			"d", "user", "user=eve", "x10", "3d", "anna", "ticket 123",

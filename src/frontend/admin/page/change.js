@@ -13,6 +13,7 @@ export function createChange(onChanged) {
   const fields = Object.fromEntries(["limit", "for", "reason", "who"].map((name) => [name, byID(`change-${name}`)]));
   const result = byID("change-result");
   const submit = byID("change-submit");
+  const dryRun = byID("change-dry-run");
   const close = byID("change-close");
   let target = null;
   let opener = null;
@@ -27,7 +28,7 @@ export function createChange(onChanged) {
   });
   byID("change-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    perform();
+    perform(event.submitter === dryRun);
   });
 
   // showAction shows the fields of the chosen action.
@@ -41,23 +42,29 @@ export function createChange(onChanged) {
     fields.limit.disabled = name !== "set";
     fields.reason.disabled = name === "reset";
     fields.reason.required = name !== "unset";
+    dryRun.hidden = name === "reset";
     result.replaceChildren();
   }
 
-  async function perform() {
+  async function perform(isDryRun) {
     const name = action();
-    submit.disabled = true;
+    submit.disabled = dryRun.disabled = true;
     result.replaceChildren();
     try {
-      const lines = name === "reset" ? await reset(target) : await changeLimit(target, name, fields);
+      const lines = name === "reset" ? await reset(target) : await changeLimit(target, name, fields, isDryRun);
       result.replaceChildren(...lines.map((textContent) => element("p", { textContent })));
-      submit.hidden = true;
+      if (isDryRun) {
+        submit.disabled = dryRun.disabled = false;
+        submit.focus();
+        return;
+      }
+      submit.hidden = dryRun.hidden = true;
       setText(close, "Close");
       close.focus();
       onChanged();
     } catch (error) {
       result.replaceChildren(element("p", { class: "notice", role: "alert", textContent: error.message }));
-      submit.disabled = false;
+      submit.disabled = dryRun.disabled = false;
     }
   }
 
@@ -69,7 +76,7 @@ export function createChange(onChanged) {
     setText(byID("change-rule"), `${target.domain}: ${target.rule ? ruleName(target.domain, target.rule) : "all rules"}`);
     byID("change-actions").hidden = Boolean(target.isUnset);
     byID("change-form").reset();
-    submit.hidden = submit.disabled = false;
+    submit.hidden = submit.disabled = dryRun.disabled = false;
     setText(close, "Cancel");
     showAction();
     dialog.showModal();
@@ -96,9 +103,12 @@ function wholeSubject({ subject, isUnset }) {
   return subject;
 }
 
-// changeLimit sets or unsets the limit of a subject, and returns what changed.
-async function changeLimit(target, action, fields) {
-  const change = { action: action === "unset" ? "unset" : "set", domain: target.domain, subject: wholeSubject(target), reason: fields.reason.value };
+// changeLimit sets or unsets the limit of a subject, and returns what changed, or with isDryRun what would change.
+async function changeLimit(target, action, fields, isDryRun) {
+  const change = {
+    action: action === "unset" ? "unset" : "set", domain: target.domain, subject: wholeSubject(target), reason: fields.reason.value,
+    dry_run: isDryRun,
+  };
   if (target.rule) change.rule = target.rule;
   else if (target.isUnset) change.all_rules = true;
   if (fields.who.value) change.who = fields.who.value;
@@ -106,10 +116,12 @@ async function changeLimit(target, action, fields) {
     change.limit = action === "ban" ? "ban" : fields.limit.value.trim();
     if (fields.for.value) change.for = fields.for.value;
   }
-  const { limits = [], warnings = [] } = await sendJSON("api/limits", change);
+  const { limits = [], warnings = [], subjects, subjects_at_least: isLeast } = await sendJSON("api/limits", change);
   return [
+    ...(isDryRun ? ["Dry run, nothing is changed:"] : []),
     ...limits.map(({ rule, before, after, used, remaining }) => `${ruleName(target.domain, rule)}: ${before === after ? after : `${before} → ${after}`}` +
       (used === undefined ? "" : `, ${formatCount(used)} used, ${formatCount(remaining)} left`)),
+    ...(subjects === undefined ? [] : [`${isLeast ? "At least " : ""}${formatCount(subjects)} ${subjects === 1 ? "subject has" : "subjects have"} a counter now.`]),
     ...warnings.map((text) => `Note: ${text}.`),
   ];
 }
