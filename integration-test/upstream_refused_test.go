@@ -27,7 +27,7 @@ var refusedRules = []struct{ class, file string }{
 	{"YAML error: the root is a list", "- domain: d\n"},
 	{"YAML error: the root is text", "domain\n"},
 	{"YAML error: requests_per_unit is negative", ruleWithLimit("unit: day, requests_per_unit: -1")},
-	{"YAML error: requests_per_unit is above 4294967295", ruleWithLimit("unit: day, requests_per_unit: 4294967296")},
+	{"YAML error: requests_per_unit is above 2^48", ruleWithLimit("unit: day, requests_per_unit: 281474976710657")},
 	{"YAML error: requests_per_unit is quoted", ruleWithLimit(`unit: day, requests_per_unit: "5"`)},
 	{"YAML error: a word for a bool", ruleWithDescriptors("- {key: a, shadow_mode: maybe}\n")},
 	{"YAML error: a map for a list", "domain: d\ndescriptors: {key: a}\n"},

@@ -64,7 +64,7 @@ var (
 	limitMistakes = []string{
 		"unit: fortnight", "unit: unknown", "unit: \"\"", "requests_per_unit: -1", "requests_per_unit: 1.5",
 		"requests_per_unit: \"5\"",
-		"requests_per_unit: 4294967296", "requests_per_unit: 4294967295", "unlimited: true", "requests_per_unit: 0x10",
+		"requests_per_unit: 281474976710657", "requests_per_unit: 4294967295", "unlimited: true", "requests_per_unit: 0x10",
 		"requests_per_unit: 1_000",
 		"replaces: [{name: \"\"}]", "replaces: [{name: n1}, {name: n9}]", "replaces: {name: n1}", "replaces: [n1]",
 		"shadow_mode: true", "nonsense: 1",

@@ -73,6 +73,10 @@ func (k Kind) Valid() bool { return k < numKinds }
 // MaxPeriod is the longest window: 100 years of 365 days.
 const MaxPeriod = 100 * 365 * 24 * time.Hour
 
+// MaxCapacity is the largest Max, and the largest Burst + 1, of the limit of a rule: 2^48. The sum of a count and an
+// amount stays below MaxScriptCount, and JavaScript's numbers are exact.
+const MaxCapacity = 1 << 48
+
 // MaxLoggedHits is the largest Max of a SlidingWindow, which stores that many hits per key.
 const MaxLoggedHits = 1_000_000
 

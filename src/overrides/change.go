@@ -2,10 +2,10 @@ package overrides
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/rules"
 )
 
@@ -43,9 +43,9 @@ var Ban = Change{kind: changeBan}
 func ParseChange(text string) (c Change, err error) {
 	rate, burst, hasBurst := strings.Cut(strings.TrimSpace(text), " burst ")
 	if hasBurst {
-		n, err := strconv.ParseUint(strings.TrimSpace(burst), 10, 32)
-		if err != nil || n == math.MaxUint32 {
-			return c, fmt.Errorf("the burst %.100q is not a number between 0 and %d", burst, uint32(math.MaxUint32-1))
+		n, err := strconv.ParseUint(strings.TrimSpace(burst), 10, 64)
+		if err != nil || n >= algorithm.MaxCapacity {
+			return c, fmt.Errorf("the burst %.100q is not a number between 0 and %d", burst, uint64(algorithm.MaxCapacity-1))
 		}
 		c.burst, c.hasBurst = n, true
 	}
@@ -62,10 +62,10 @@ func ParseChange(text string) (c Change, err error) {
 	}
 	c.kind = changeRate
 	number, unit, hasUnit := strings.Cut(rate, "/")
-	n, err := strconv.ParseUint(strings.TrimSpace(number), 10, 32)
-	if err != nil {
+	n, err := strconv.ParseUint(strings.TrimSpace(number), 10, 64)
+	if err != nil || n > algorithm.MaxCapacity {
 		return c, fmt.Errorf("the limit %.100q is not a number of at most %d, as in 1000/minute, nor a factor, as in x10",
-			rate, uint32(math.MaxUint32))
+			rate, uint64(algorithm.MaxCapacity))
 	}
 	c.requests = n
 	if hasUnit {

@@ -29,7 +29,8 @@ descriptors:
 		{"minute", "x0.25", "2 per minute"},
 		{"minute", "x0.001", "1 per minute"},
 		{"minute", "ban", "0 per minute"},
-		{"minute", "4294967295/second", "4294967295 per second"},
+		{"minute", "281474976710656/second", "281474976710656 per second"},
+		{"minute", "100000000000/month", "100000000000 per month"},
 		{"minute", "x1000000", "10000000 per minute"},
 		{"minute", "5 burst 2", "error: only gcra has a burst"},
 		{"gcra", "100/minute", "100 per minute, 100 at once"},
@@ -83,19 +84,19 @@ descriptors:
 func TestChangesThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"":                    "is not a number",
-		"many":                "is not a number of at most 4294967295, as in 1000/minute, nor a factor, as in x10",
-		"-1/minute":           "is not a number",
-		"4294967296":          "is not a number",
-		"10/fortnight":        `the unit "fortnight" is not second, minute, hour, day, week, month or year`,
-		"x0":                  "is not a number above 0",
-		"x-1":                 "is not a number above 0",
-		"xNaN":                "is not a number above 0",
-		"xInf":                "is not a number above 0",
-		"x1000001":            "is not a number above 0 and up to 1000000",
-		"10 burst x":          `the burst "x" is not a number`,
-		"ban burst 3":         "is not a number",
-		"10 burst 4294967295": "the burst",
+		"":                         "is not a number",
+		"many":                     "is not a number of at most 281474976710656, as in 1000/minute, nor a factor, as in x10",
+		"-1/minute":                "is not a number",
+		"281474976710657":          "is not a number",
+		"10/fortnight":             `the unit "fortnight" is not second, minute, hour, day, week, month or year`,
+		"x0":                       "is not a number above 0",
+		"x-1":                      "is not a number above 0",
+		"xNaN":                     "is not a number above 0",
+		"xInf":                     "is not a number above 0",
+		"x1000001":                 "is not a number above 0 and up to 1000000",
+		"10 burst x":               `the burst "x" is not a number`,
+		"ban burst 3":              "is not a number",
+		"10 burst 281474976710656": "the burst",
 	} {
 		if c, err := ParseChange(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v; want %s", text, c, err, want)
@@ -106,7 +107,7 @@ func TestChangesThatCannotBeRead(t *testing.T) {
 // Whatever is written as a change is parsed, and applied to each rule, without a panic, and is written the same again.
 func FuzzChange(f *testing.F) {
 	set := load(f, "domain: shop\ndescriptors:\n  - {key: a, rate_limit: {unit: minute, requests_per_unit: 10, algorithm: gcra}}\n"+
-		"  - {key: b, rate_limit: {unit: day, requests_per_unit: 4294967295}}\n  - {key: c, rate_limit: {unlimited: true}}\n")
+		"  - {key: b, rate_limit: {unit: day, requests_per_unit: 281474976710656}}\n  - {key: c, rate_limit: {unlimited: true}}\n")
 	for _, s := range []string{"10/minute", "x2.5", "ban", "7 burst 3", "x1e3", "0"} {
 		f.Add(s)
 	}

@@ -28,7 +28,7 @@ const maxUnsettled = 3
 type account struct {
 	unsettled    [maxUnsettled]assigned // the newest assignments, oldest first, of which the first count are set.
 	count        uint8
-	settledUnits uint32 // what may be left of the newest assignment that had settled when the last report came.
+	settledUnits uint64 // what may be left of the newest assignment that had settled when the last report came.
 	expiresAt    int64  // when the newest assignment expires, as Instant.elapsed; 0 without one.
 }
 
@@ -40,7 +40,7 @@ type assigned struct {
 
 // inUse returns how many units the assignments may still admit. It is at most what is outstanding.
 func (a *account) inUse() uint64 {
-	sum := uint64(a.settledUnits)
+	sum := a.settledUnits
 	for _, u := range a.unsettled[:a.count] {
 		sum += uint64(u.units)
 	}
@@ -58,7 +58,7 @@ func (a *account) nextAssignment() int64 {
 // assign notes an assignment that is sent now.
 func (a *account) assign(units uint32, now, expiresAt int64) {
 	if a.count == maxUnsettled {
-		a.settledUnits += min(a.unsettled[0].units, 1<<32-1-a.settledUnits)
+		a.settledUnits += uint64(a.unsettled[0].units)
 		copy(a.unsettled[:], a.unsettled[1:])
 		a.count--
 	}
@@ -78,11 +78,11 @@ func (a *account) report(allowed uint64, now int64) {
 		*a = account{}
 		return
 	case settled > 0:
-		a.settledUnits = a.unsettled[settled-1].units
+		a.settledUnits = uint64(a.unsettled[settled-1].units)
 		copy(a.unsettled[:], a.unsettled[settled:a.count])
 		a.count -= uint8(settled)
 	case a.count == 0:
 		// What is reported comes from the settled assignment, as the report before this one came after it had settled.
-		a.settledUnits -= uint32(min(allowed, uint64(a.settledUnits)))
+		a.settledUnits -= min(allowed, a.settledUnits)
 	}
 }

@@ -28,6 +28,8 @@ func WhyNotLeased(l *algorithm.Limit) (why, fix string) {
 		return "refused hits count, so the store must see each of them", "write `count_blocked: false`, or remove it"
 	case l.Kind == algorithm.GCRA && l.Burst == 0 && l.Max > 0:
 		return "gcra needs a burst: a lease is taken from the bucket", "add a burst, such as `burst: 10`, or remove it"
+	case l.Capacity() > algorithm.MaxLeaseCapacity:
+		return fmt.Sprintf("a lease has at most %d units, and the limit is larger", algorithm.MaxLeaseCapacity), "remove it"
 	}
 	return "", ""
 }

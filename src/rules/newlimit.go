@@ -57,8 +57,8 @@ func (r *Rule) Times(factor float64, burst *uint64) (*Rule, error) {
 	if l.Max > 0 {
 		product, capacity = times(l.Max, factor), times(capacity, factor)
 	}
-	if product >= math.MaxUint32 || capacity >= math.MaxUint32 {
-		return nil, fmt.Errorf("%d times %v is more than %d", l.Max, factor, uint32(math.MaxUint32-1))
+	if product > algorithm.MaxCapacity || capacity > algorithm.MaxCapacity {
+		return nil, fmt.Errorf("%d times %v is more than %d", l.Max, factor, uint64(algorithm.MaxCapacity))
 	}
 	changed.Requests, l.Max = product, product
 	if l.Kind == algorithm.GCRA && l.Max > 0 {
@@ -70,9 +70,11 @@ func (r *Rule) Times(factor float64, burst *uint64) (*Rule, error) {
 	return changed.checked(burst)
 }
 
-// times returns n times factor, rounded down but for the inexactness of factor, and at least 1.
+// times returns n times factor, rounded down but for the inexactness of factor, and at least 1. It is above MaxCapacity
+// if the product is.
 func times(n uint64, factor float64) uint64 {
-	return uint64(min(max(1, math.Floor(float64(n)*factor+1e-6)), math.MaxUint32))
+	product := float64(n) * factor
+	return uint64(min(max(1, math.Floor(product+max(1e-6, product*0x1p-51))), 2*algorithm.MaxCapacity))
 }
 
 // checked sets the burst, unless it is nil, and returns r, a copy with another limit, or an error if the limit is not

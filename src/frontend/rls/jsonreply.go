@@ -51,7 +51,8 @@ func (s *Service) jsonReply(c *callMemory, headers http.Header) ([]byte, error) 
 }
 
 // AppendJSONResponse appends the RateLimitResponse for a as protojson would encode it, without response
-// headers and dynamic metadata. It fails if the name of a rule is not UTF-8.
+// headers and dynamic metadata, but with whole numbers where the message has 32 bits. It fails if the name of a rule is
+// not UTF-8.
 func AppendJSONResponse(b []byte, a *limiter.Answer) (_ []byte, err error) {
 	b = append(b, `{"overallCode":"`...)
 	b = append(b, limiter.CodeName(a.Over)...)
@@ -91,7 +92,7 @@ func appendJSONStatus(b []byte, st *limiter.Status) ([]byte, error) {
 		b = appendJSONNumberField(b, `"unitMultiplier":`, uint64(c.Limit.UnitMultiplier))
 	}
 	b = append(closeJSONBracket(b, '}'), ',')
-	b = appendJSONNumberField(b, `"limitRemaining":`, min(c.Verdict.Remaining, math.MaxUint32))
+	b = appendJSONNumberField(b, `"limitRemaining":`, c.Verdict.Remaining)
 	b = append(b, `"durationUntilReset":"`...)
 	b = strconv.AppendInt(b, int64(st.ResetAfter/time.Second), 10)
 	if part := st.ResetAfter % time.Second; part > 0 { // protojson writes 3, 6 or 9 digits.

@@ -131,8 +131,9 @@ func appendStatus(b []byte, st *limiter.Status) []byte {
 	return endSubmessage(appendNumberField(b, 2, uint64(st.ResetAfter%time.Second)), start)
 }
 
+// appendLimit appends a RateLimit. Its number has 32 bits, which show at most 4294967295 of a larger limit.
 func appendLimit(b []byte, c *limiter.Charge) []byte {
-	b = appendNumberField(b, 1, c.Limit.Requests)
+	b = appendNumberField(b, 1, min(c.Limit.Requests, math.MaxUint32))
 	b = appendNumberField(b, 2, uint64(c.Limit.Unit))
 	if c.Rule != nil && c.Rule.Name != "" {
 		b = protowire.AppendString(protowire.AppendTag(b, 3, protowire.BytesType), c.Rule.Name)

@@ -83,7 +83,7 @@ func answers() (list []*limiter.Answer) {
 		"\u2028\x7f",
 	} {
 		one(charged(&rules.Rule{Name: name},
-			rules.Rate{Requests: math.MaxUint32, Unit: rules.UnitDay, UnitMultiplier: math.MaxUint32}, math.MaxUint64,
+			rules.Rate{Requests: math.MaxUint32, Unit: rules.UnitDay, UnitMultiplier: math.MaxUint32}, math.MaxUint32,
 			algorithm.MaxPeriod),
 			charged(&rules.Rule{Name: name}, rules.Rate{UnitMultiplier: 1}, 0, time.Second))
 	}
@@ -125,9 +125,9 @@ func TestAppendJSON(t *testing.T) {
 }
 
 func FuzzAppendJSON(f *testing.F) {
-	f.Add("name", uint32(5), uint8(1), uint32(1), uint64(4), int64(time.Minute), false)
-	f.Add("\"", uint32(0), uint8(7), uint32(60), uint64(0), int64(1500), true)
-	f.Fuzz(func(t *testing.T, name string, requests uint32, unit uint8, multiplier uint32, remaining uint64, until int64,
+	f.Add("name", uint32(5), uint8(1), uint32(1), uint32(4), int64(time.Minute), false)
+	f.Add("\"", uint32(0), uint8(7), uint32(60), uint32(0), int64(1500), true)
+	f.Fuzz(func(t *testing.T, name string, requests uint32, unit uint8, multiplier, remaining uint32, until int64,
 		over bool,
 	) {
 		rule := &rules.Rule{Name: name, Unlimited: over}
@@ -138,7 +138,7 @@ func FuzzAppendJSON(f *testing.F) {
 				Match: match(rule), Over: over, ResetAfter: time.Duration(max(until, 0)),
 				BindingCharge: &limiter.Charge{
 					Rule: rule, Limit: q,
-					Verdict: &backend.Verdict{Outcome: algorithm.Outcome{Remaining: remaining}},
+					Verdict: &backend.Verdict{Outcome: algorithm.Outcome{Remaining: uint64(remaining)}},
 				},
 			},
 		}}

@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"math"
 	"slices"
 
 	"ratelimit/src/rules"
@@ -157,8 +156,6 @@ func (c *limitCompiler) ruleWithLimit(base *rules.Rule, path string, of datafile
 	case of.HasBurst && r.Limit.Kind != algorithm.GCRA:
 		c.problems.Add(at, "remove it, or write `algorithm: gcra` in the rule",
 			"burst means nothing to the algorithm %v of the rule at %v", r.Limit.Kind, r.Pos)
-	case of.HasBurst && of.Burst == math.MaxUint32:
-		c.problems.Add(at, "write 0 to 4294967294", "burst is out of range: \"%d\"", of.Burst)
 	case r.Limit.Kind == algorithm.Concurrency:
 		c.checkOpenHolds(at, of.Requests)
 	default:

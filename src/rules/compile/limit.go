@@ -3,7 +3,6 @@ package compile
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -33,6 +32,10 @@ func (c *Compiler) compileLimit(limit *RateLimitConfig, p compilePath, at rules.
 	}
 	if limit.UnitMultiplier != nil {
 		r.UnitMultiplier = *limit.UnitMultiplier
+	}
+	if limit.RequestsPerUnit > algorithm.MaxCapacity {
+		c.problems.Add(limit.Pos, fmt.Sprintf("write 0 to %d", uint64(algorithm.MaxCapacity)),
+			"requests_per_unit is out of range: \"%d\"", limit.RequestsPerUnit)
 	}
 	if limit.LacksRequests && !limit.Unlimited {
 		c.warnings.Add(limit.Pos, "add it; 0 if that is what you want", "without requests_per_unit everything is refused")
@@ -126,8 +129,9 @@ func (c *limitCompiler) setLimit(r *rules.Rule, cfg *RateLimitConfig, d *rules.D
 	}
 	if v := cfg.Burst; v != nil {
 		l.Burst = v.Value
-		if v.Value == math.MaxUint32 && l.Kind == algorithm.GCRA { // The capacity, burst + 1, must have 32 bits too.
-			c.problems.Add(v.Pos, "write 0 to 4294967294", "burst is out of range: \"%d\"", v.Value)
+		if v.Value >= algorithm.MaxCapacity && l.Kind == algorithm.GCRA {
+			c.problems.Add(v.Pos, fmt.Sprintf("write 0 to %d", uint64(algorithm.MaxCapacity-1)),
+				"burst is out of range: \"%d\"", v.Value)
 		}
 	}
 	if v := cfg.MinInterval; v != nil {

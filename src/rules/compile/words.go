@@ -37,7 +37,7 @@ func (c *Compiler) compileLimitNodes(n *match.WordNode, children []LimitNodeConf
 		}
 		own := c.compileOwnLimits(&limits, below)
 		for _, r := range own {
-			// Like redis-cell, answers show the capacity. It has 32 bits, as a burst is below 1<<32 - 1.
+			// Like redis-cell, answers show the capacity.
 			r.Requests = r.Limit.Capacity()
 		}
 		child.Match = c.compileMatch(&limits, below, own)

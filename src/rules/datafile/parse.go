@@ -187,6 +187,9 @@ var (
 		"rps rpm rph rpd")
 )
 
+// maxRequests is the largest number of requests of a limit, algorithm.MaxCapacity.
+const maxRequests = 1 << 48
+
 const headerFix = "; a header's second name has a word such as limit, requests, rate, quota or max"
 
 // readHeader reports whether the first line of a file of limits names its columns, such as tenant,limit. rest is behind
@@ -294,12 +297,12 @@ func (p *parser) parseLimit(text []byte, col int) (l Limit, ok bool) {
 	l = Limit{Line: p.line, Col: col}
 	problem := ""
 	if l.Unlimited = string(requests) == "unlimited"; !l.Unlimited {
-		l.Requests, problem = parseNumber(requests)
+		l.Requests, problem = parseNumber(requests, maxRequests)
 	}
 	burstCol := col + bytes.IndexByte(text, ',') + 1
 	switch {
 	case problem != "":
-		fix := "write a whole number from 0 to 4294967295, or unlimited"
+		fix := fmt.Sprintf("write a whole number from 0 to %d, or unlimited", uint64(maxRequests))
 		if p.line == p.firstValueLine {
 			fix += headerFix
 		}
@@ -312,15 +315,18 @@ func (p *parser) parseLimit(text []byte, col int) (l Limit, ok bool) {
 		return l, false
 	}
 	l.HasBurst = true
-	if l.Burst, problem = parseNumber(burst); problem != "" {
-		p.fail(burstCol, "write a whole number from 0 to 4294967294", "burst %s", problem)
+	if l.Burst, problem = parseNumber(burst, maxRequests-1); problem != "" {
+		p.fail(burstCol, fmt.Sprintf("write a whole number from 0 to %d", uint64(maxRequests-1)), "burst %s", problem)
 	}
 	return l, problem == ""
 }
 
-// parseNumber returns a number of 32 bits, or what is wrong with the text.
-func parseNumber(text []byte) (n uint64, problem string) {
-	value, err := strconv.ParseUint(string(text), 10, 32)
+// parseNumber returns a number up to most, or what is wrong with the text.
+func parseNumber(text []byte, most uint64) (n uint64, problem string) {
+	value, err := strconv.ParseUint(string(text), 10, 64)
+	if err == nil && value > most {
+		err = strconv.ErrRange
+	}
 	switch {
 	case err == nil:
 	case len(text) == 0:

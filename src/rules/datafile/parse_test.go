@@ -74,8 +74,8 @@ func TestParse(t *testing.T) {
 		"name of a rate":    {Limits, "id,RPM\nlimit,1\n", []string{"limit = line 2: 1"}},
 		"a name, no header": {Limits, "\"Smith, Max\",5\n", []string{"Smith, Max = line 1: 5"}},
 		"unlimited": {
-			Limits, "a,unlimited\nb,0\nc,4294967295,0\n",
-			[]string{"a = line 1: unlimited", "b = line 2: 0", "c = line 3: 4294967295 burst 0"},
+			Limits, "a,unlimited\nb,0\nc,281474976710656,0\n",
+			[]string{"a = line 1: unlimited", "b = line 2: 0", "c = line 3: 281474976710656 burst 0"},
 		},
 		"value = name":  {Limits, "a,1\nvalue,2\n", []string{"a = line 1: 1", "value = line 2: 2"}},
 		"quoted limits": {Limits, "\"a,b\",1\n\"\"\"\",2\n", []string{"a,b = line 1: 1", `" = line 2: 2`}},
@@ -143,16 +143,17 @@ func TestParseProblems(t *testing.T) {
 		{"f", Limits, "a,\n", []string{"1:3: requests_per_unit is missing"}},
 		{"f", Limits, "a,x\n,1\n", []string{`1:3: requests_per_unit is not a whole number: "x"`, "2:1: the value is empty"}},
 		{
-			"f", Limits, "a,-1\nb,4294967296\n",
+			"f", Limits, "a,-1\nb,281474976710657\n",
 			[]string{
 				`1:3: requests_per_unit is not a whole number: "-1"`,
-				`2:3: requests_per_unit is out of range: "4294967296"`,
+				`2:3: requests_per_unit is out of range: "281474976710657"`,
 			},
 		},
 		{
 			"f", Limits, "a,1,x\n\"b,\",22,3,4\n",
 			[]string{`1:5: burst is not a whole number: "x"`, `2:9: burst is not a whole number: "3,4"`},
 		},
+		{"f", Limits, "a,1,281474976710656\n", []string{`1:5: burst is out of range: "281474976710656"`}},
 		{"f", Limits, "a,unlimited,1\n", []string{"1:13: unlimited and burst exclude each other"}},
 		{"f", Limits, "\"a\"1\n", []string{"1:4: no comma after the closing quote"}},
 		{"f", Limits, "a,none\nb,limit\n", []string{

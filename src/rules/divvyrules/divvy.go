@@ -2,6 +2,8 @@ package divvyrules
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -86,12 +88,12 @@ func (f *reader) ruleConfig(r *divvyRule) compile.RuleConfig {
 	cfg.Pos = r.pos
 	limit := &compile.RateLimitConfig{Pos: r.pos, UnitPos: r.pos}
 	cfg.RateLimit = limit
-	credit, hasCredit := f.numberField(r, "creditLimit")
+	credit, hasCredit := f.numberField(r, "creditLimit", algorithm.MaxCapacity)
 	if !hasCredit {
 		f.problems.Add(r.pos, "add it; 0 refuses everything", "the rule %s has no creditLimit", text)
 	}
 	limit.RequestsPerUnit = credit
-	reset, hasReset := f.numberField(r, "resetSeconds")
+	reset, hasReset := f.numberField(r, "resetSeconds", math.MaxUint32)
 	switch {
 	case credit > 0 && !hasReset:
 		f.problems.Add(r.pos, "add it; 0 lets everything pass", "the rule %s has no resetSeconds", text)
@@ -156,20 +158,23 @@ func (r *divvyRule) optionalField(key string) (v scalar, ok bool) {
 	return v, ok && !v.isNull && v.text != ""
 }
 
-// numberField returns a field that is a whole number; has is false if the rule has no such field. It reports another
-// value as a problem and returns 1, because 0 has a meaning of its own and could cause a second problem.
-func (f *reader) numberField(r *divvyRule, key string) (n uint64, has bool) {
+// numberField returns a field that is a whole number up to most; has is false if the rule has no such field. It reports
+// another value as a problem and returns 1, because 0 has a meaning of its own and could cause a second problem.
+func (f *reader) numberField(r *divvyRule, key string, most uint64) (n uint64, has bool) {
 	v, has := r.valueByKey[key]
 	if !has {
 		return 0, false
 	}
-	number, err := strconv.ParseUint(v.text, 10, 32)
+	number, err := strconv.ParseUint(v.text, 10, 64)
+	if err == nil && number > most {
+		err = strconv.ErrRange
+	}
 	text, quoted := rules.Shorten(r.operationText), rules.Quote(v.text)
 	switch {
 	case v.isNull:
 		f.problems.Add(v.pos, "write a whole number", "%s of %s is null", key, text)
 	case errors.Is(err, strconv.ErrRange):
-		f.problems.Add(v.pos, "write 0 to 4294967295", "%s of %s is out of range: %s", key, text, quoted)
+		f.problems.Add(v.pos, fmt.Sprintf("write 0 to %d", most), "%s of %s is out of range: %s", key, text, quoted)
 	case err != nil:
 		f.problems.Add(v.pos, "write a whole number, 0 or more", "%s of %s is not a whole number: %s", key, text, quoted)
 	default:

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
+	"ratelimit/src/algorithm"
 )
 
 type builder struct{ *rand.Rand }
@@ -178,7 +179,7 @@ func (b builder) limit() *configv3.RateLimitPolicy {
 	if b.one(10) {
 		m := &configv3.RateLimitPolicy{Unlimited: true, Name: pick(b, "", "n")}
 		if b.one(8) {
-			m.Unit, m.Burst, m.RequestsPerUnit = configv3.RateLimitUnit_DAY, wrapperspb.UInt32(1), 5
+			m.Unit, m.Burst, m.RequestsPerUnit = configv3.RateLimitUnit_DAY, wrapperspb.UInt64(1), 5
 		}
 		return m
 	}
@@ -187,6 +188,9 @@ func (b builder) limit() *configv3.RateLimitPolicy {
 		RequestsPerUnit: pick[uint32](b, 0, 1, 2, 10, 1000),
 		Name:            pick(b, "", "", "n", "m"),
 		Algorithm:       configv3.Algorithm(b.IntN(5)),
+	}
+	if b.one(8) {
+		m.LargeRequestsPerUnit = pick[uint64](b, 1, 1e11, algorithm.MaxCapacity)
 	}
 	if b.one(4) {
 		m.UnitMultiplier = pick[uint32](b, 1, 2, 50)
@@ -203,7 +207,7 @@ func (b builder) limit() *configv3.RateLimitPolicy {
 		b.hold(m)
 	}
 	if m.Algorithm == configv3.Algorithm_GCRA && b.one(2) {
-		m.Burst = wrapperspb.UInt32(pick[uint32](b, 0, 1, 9, math.MaxUint32-1))
+		m.Burst = wrapperspb.UInt64(pick[uint64](b, 0, 1, 9, algorithm.MaxCapacity-1))
 	}
 	if m.Algorithm == configv3.Algorithm_GCRA || m.Algorithm == configv3.Algorithm_SLIDING_WINDOW {
 		if b.one(2) {
@@ -247,7 +251,7 @@ func (b builder) limit() *configv3.RateLimitPolicy {
 		case 6:
 			m.MinInterval = durationpb.New(pick[time.Duration](b, -1, 1, 4e18))
 		case 7:
-			m.Burst = wrapperspb.UInt32(7)
+			m.Burst = wrapperspb.UInt64(7)
 		case 8:
 			m.Replaces = append(m.Replaces, &configv3.RateLimitReplace{Name: m.Name})
 		}

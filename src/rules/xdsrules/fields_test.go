@@ -36,7 +36,7 @@ func TestEveryKeyHasAField(t *testing.T) {
 		{"the file", schema.Definitions["rules"], &configv3.RateLimitConfig{}, "name"}, // of the resource
 		{"a descriptor", schema.Definitions["descriptor"], &configv3.RateLimitDescriptor{}, ""},
 		{"a rule", schema.Definitions["rule"], &configv3.RateLimitRule{}, ""},
-		{"a rate_limit", schema.Definitions["rate_limit"], &configv3.RateLimitPolicy{}, ""},
+		{"a rate_limit", schema.Definitions["rate_limit"], &configv3.RateLimitPolicy{}, "large_requests_per_unit"},
 		{"replaces", schema.Definitions["replaces"], &configv3.RateLimitReplace{}, ""},
 	}
 	for _, test := range tests {
@@ -141,6 +141,8 @@ func TestEveryFieldIsRead(t *testing.T) {
 					m.Set(field, protoreflect.ValueOfString("x"))
 				case field.Kind() == protoreflect.BoolKind:
 					m.Set(field, protoreflect.ValueOfBool(true))
+				case field.Kind() == protoreflect.Uint64Kind:
+					m.Set(field, protoreflect.ValueOfUint64(5))
 				case field.Kind() == protoreflect.Uint32Kind:
 					m.Set(field, protoreflect.ValueOfUint32(5))
 				default:

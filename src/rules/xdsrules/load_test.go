@@ -104,7 +104,7 @@ var loadTests = []struct {
 			descriptors { key: "q" rate_limit { period { seconds: 9223372036854775807 } requests_per_unit: 1 } }
 			descriptors { key: "r" rate_limit { period { } unit: DAY requests_per_unit: 1 } }
 			descriptors { key: "s" metadata { fields { key: "x" value { list_value { values { number_value: inf } } } } } }
-			descriptors { key: "t" rate_limits { unit: DAY burst { value: 4294967295 } } rate_limit { unlimited: true unit: DAY algorithm: GCRA } }
+			descriptors { key: "t" rate_limits { unit: DAY burst { value: 281474976710656 } } rate_limit { unlimited: true unit: DAY algorithm: GCRA } }
 		`, `name: "a"`},
 		want: `
 			xds resource "a": the domain is missing or empty; add ` + "`domain: <name>`" + `, the name that callers ask for

@@ -79,6 +79,9 @@ func (r *reader) readRule(place string, v protoreflect.Value) (cfg compile.RuleC
 func (r *reader) readLimit(place string, v protoreflect.Value) (cfg compile.RateLimitConfig) {
 	cfg.Pos.File, cfg.UnitPos.File = place, place
 	r.readMessage(place+".", v.Message(), limitFields, &cfg)
+	if n := v.Message().Interface().(*configv3.RateLimitPolicy).GetLargeRequestsPerUnit(); n > 0 {
+		cfg.RequestsPerUnit = n
+	}
 	if cfg.Unit != "" {
 		cfg.UnitPos.File = r.placeOfPart(place, ".unit")
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
+	"ratelimit/src/algorithm"
 )
 
 // inYAML writes a resource as a rule file: each field under its name. It knows nothing of how the resource is read.
@@ -25,8 +26,8 @@ func messageYAML(m protoreflect.Message) string {
 		return text(m.AsDuration().String())
 	case *wrapperspb.BoolValue:
 		return strconv.FormatBool(m.Value)
-	case *wrapperspb.UInt32Value:
-		return strconv.Itoa(int(m.Value))
+	case *wrapperspb.UInt64Value:
+		return strconv.FormatUint(m.Value, 10)
 	case *wrapperspb.DoubleValue:
 		return strconv.FormatFloat(m.Value, 'f', -1, 64)
 	case *structpb.Struct:
@@ -35,6 +36,15 @@ func messageYAML(m protoreflect.Message) string {
 	var fields []string
 	for i := range m.Descriptor().Fields().Len() {
 		f := m.Descriptor().Fields().Get(i)
+		if limit, ok := m.Interface().(*configv3.RateLimitPolicy); ok && limit.LargeRequestsPerUnit > 0 {
+			switch f.Name() {
+			case "requests_per_unit":
+				continue
+			case "large_requests_per_unit":
+				fields = append(fields, fmt.Sprintf("requests_per_unit: %d", limit.LargeRequestsPerUnit))
+				continue
+			}
+		}
 		// A file must have these, even if they are 0 or empty.
 		if m.Has(f) || f.Name() == "requests_per_unit" || f.Name() == "match" {
 			fields = append(fields, string(f.Name())+": "+fieldYAML(f, m.Get(f)))
@@ -128,6 +138,10 @@ func wireOnly(m proto.Message) (found bool) {
 			found = found || n <= -1e9 || n >= 1e9 || n < 0 && s > 0 || n > 0 && s < 0
 		case *wrapperspb.DoubleValue:
 			found = found || !(m.Value >= 0 && m.Value <= 100) // The reader of files refuses it before the compiler can.
+		case *configv3.RateLimitPolicy: // So does it for numbers above 2^48.
+			found = found || m.LargeRequestsPerUnit > algorithm.MaxCapacity
+		case *wrapperspb.UInt64Value:
+			found = found || m.Value >= algorithm.MaxCapacity
 		case *structpb.Value:
 			if v, ok := m.GetKind().(*structpb.Value_NumberValue); ok {
 				found = found || math.IsNaN(v.NumberValue) || math.IsInf(v.NumberValue, 0)

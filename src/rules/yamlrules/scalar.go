@@ -11,6 +11,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 )
@@ -141,11 +142,14 @@ var (
 	wholeNumberPattern  = regexp.MustCompile(`^[0-9]+$`)
 )
 
-// readNumber reads a field that is a whole number of 32 bits. Null is 0.
+// readNumber reads a field that is a whole number: of 32 bits, unless it is a number of requests. Null is 0.
 func (r *reader) readNumber(f field) uint64 {
 	most := int64(math.MaxUint32)
-	if f.name == "burst" { // The limit allows burst + 1 requests at once, which must be a number of 32 bits too.
-		most--
+	switch f.name {
+	case "requests_per_unit":
+		most = algorithm.MaxCapacity
+	case "burst":
+		most = algorithm.MaxCapacity - 1
 	}
 	s := parseScalar(f.valueNode)
 	if s.Kind == compile.KindNull {

@@ -466,7 +466,7 @@ func TestSchemaOfRandomLimits(t *testing.T) {
 		values []string
 	}{
 		{"unit", []string{"second", "Day", "YEAR", "ſecond", "weeK", "month", "fortnight", "''", "~", "5", "true", "[day]"}},
-		{"requests_per_unit", []string{"0", "1", "1000001", "4294967295", "4294967296", "-1", "~", "'1'", "0x10"}},
+		{"requests_per_unit", []string{"0", "1", "1000001", "281474976710656", "281474976710657", "-1", "~", "'1'", "0x10"}},
 		{"unit_multiplier", []string{"0", "1", "100", "101", "1217", "36501", "~"}},
 		{"unlimited", []string{"true", "yes", "no", "~", "1"}},
 		{"algorithm", []string{
@@ -481,7 +481,7 @@ func TestSchemaOfRandomLimits(t *testing.T) {
 		{"time_zone", []string{"UTC", "Europe/Berlin", "Europe/Berlni", "''", "~", "5"}},
 		{"anchor_day", []string{"1", "28", "0", "29", "~", "monday"}},
 		{"week_starts", []string{"monday", "SUNDAY", "ſunday", "mon", "''", "~", "5"}},
-		{"burst", []string{"0", "5", "4294967294", "4294967295", "~", "true"}},
+		{"burst", []string{"0", "5", "281474976710655", "281474976710656", "~", "true"}},
 		{"min_interval", []string{"0s", "-0s", "1ms", "-1ms", "1.5us", "~", "5"}},
 		{"count_blocked", []string{"true", "no", "~", "maybe"}},
 		{"hold", []string{"30s", "30s", "0s", "-1s", "25h", "1.5us", "~", "5"}},

@@ -2,7 +2,6 @@ package yamlrules
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"gopkg.in/yaml.v3"
@@ -98,8 +97,8 @@ func (r *reader) readLimitTriple(f *Field) *compile.RateLimitConfig {
 	number := func(i int, name string, least, most int64) int64 {
 		return r.checkNumber(f.Value.Items[i].Scalar, f.Value.Items[i].Pos, "the "+name+" in limits", least, most)
 	}
-	burst := number(0, "burst", 0, math.MaxUint32-1)
-	count := number(1, "count", 1, math.MaxUint32)
+	burst := number(0, "burst", 0, algorithm.MaxCapacity-1)
+	count := number(1, "count", 1, algorithm.MaxCapacity)
 	seconds := number(2, "period", 1, int64(algorithm.MaxPeriod.Seconds()))
 	if len(r.problems) > before {
 		return nil

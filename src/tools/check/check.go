@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -114,7 +115,8 @@ func load(paths []string, opt compile.Options,
 }
 
 // judgeRules adds what is wrong with rules that are to be shipped, though a service may start with them: a directory
-// without rule files, and rules without a limit. If strict is set, warnings make the result a failure.
+// without rule files, and rules without a limit. If strict is set, warnings make the result a failure. Then it warns of
+// limits that are good for some clients only.
 func (r *Result) judgeRules(paths []string, strict bool) {
 	for _, path := range r.emptyPaths {
 		r.Problems.Add(rules.Pos{File: path},
@@ -131,6 +133,26 @@ func (r *Result) judgeRules(paths []string, strict bool) {
 	}
 	if len(r.Problems) > 0 || strict && len(r.Warnings) > 0 {
 		r.Set = nil
+		return
+	}
+	for _, rule := range r.Set.Rules() {
+		r.warnLarge(rule)
+	}
+}
+
+// warnLarge warns of a limit that Envoy's answers cannot show. Such a limit may be meant, so --strict accepts it.
+func (r *Result) warnLarge(rule *rules.Rule) {
+	at, most := rule.Pos, max(rule.Limit.Max, rule.Limit.Capacity())
+	if f := rule.LimitsFile; f != nil {
+		for _, l := range f.Table.Limits() {
+			if n := max(l.Requests, l.Burst); n > most {
+				at, most = rules.Pos{File: f.Path, Line: l.Line, Col: l.Col}, n
+			}
+		}
+	}
+	if most > math.MaxUint32 {
+		r.Warnings.Add(at, "let clients read the headers or /json, or count in a larger unit",
+			"Envoy's answers have 32 bits, and show a limit of %d as %d", most, uint32(math.MaxUint32))
 	}
 }
 

@@ -2,6 +2,10 @@ package check
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"ratelimit/src/rules/compile"
@@ -97,5 +101,42 @@ descriptors:
 	const want = `[domain "d": a descriptor is compared with at most 5 regular expressions]`
 	if got := fmt.Sprint((&Result{Set: set}).RegexLines()); got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// A warning tells of each limit that a 32-bit field cannot show, and --strict accepts it.
+func TestWarnLarge(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"a.yaml": `domain: d
+descriptors:
+- {key: a, rate_limit: {unit: month, requests_per_unit: 4294967295}}
+- {key: b, rate_limit: {unit: month, requests_per_unit: 4294967296}}
+- {key: c, rate_limit: {unit: month, requests_per_unit: 1000000000, algorithm: gcra, burst: 4294967295}}
+- {key: d, limits_from: plans.csv, rate_limit: {unit: month}}
+`,
+		"plans.csv": "free,1000\nteam,100000000000\nbank,281474976710656\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := Load([]string{dir}, compile.Options{})
+	r.judgeRules([]string{dir}, true)
+	if r.Set == nil {
+		t.Fatalf("%v, %v", r.Problems, r.Warnings)
+	}
+	var got []string
+	for _, w := range r.Warnings {
+		got = append(got, strings.ReplaceAll(fmt.Sprint(w.Pos, " ", w.Message), dir+"/", ""))
+	}
+	want := []string{
+		"a.yaml:4:3 Envoy's answers have 32 bits, and show a limit of 4294967296 as 4294967295",
+		"a.yaml:5:3 Envoy's answers have 32 bits, and show a limit of 4294967296 as 4294967295",
+		"plans.csv:3:6 Envoy's answers have 32 bits, and show a limit of 281474976710656 as 4294967295",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

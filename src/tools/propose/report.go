@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/rules"
 )
@@ -142,7 +143,7 @@ func proposal(r *rules.Rule, peaks []uint64, refuseAtMost float64) (limit uint64
 	}
 	mayRefuse := int(float64(len(peaks)) * refuseAtMost / 100)
 	limit = roundUp(peaks[len(peaks)-1-mayRefuse], 100)
-	if limit >= math.MaxUint32 {
+	if limit > algorithm.MaxCapacity {
 		return 0, fmt.Sprintf("%d is more than a limit can be", limit)
 	}
 	if _, err := r.WithLimit(rules.NewLimit{Requests: limit}); err != nil {

@@ -1046,7 +1046,7 @@ type RateLimitPolicy struct {
 	// Its length, instead of unit.
 	Period         *durationpb.Duration    `protobuf:"bytes,102,opt,name=period,proto3" json:"period,omitempty"`
 	Algorithm      Algorithm               `protobuf:"varint,103,opt,name=algorithm,proto3,enum=ratelimit.config.ratelimit.v3.Algorithm" json:"algorithm,omitempty"`
-	Burst          *wrapperspb.UInt32Value `protobuf:"bytes,104,opt,name=burst,proto3" json:"burst,omitempty"`
+	Burst          *wrapperspb.UInt64Value `protobuf:"bytes,104,opt,name=burst,proto3" json:"burst,omitempty"`
 	MinInterval    *durationpb.Duration    `protobuf:"bytes,105,opt,name=min_interval,json=minInterval,proto3" json:"min_interval,omitempty"`
 	CountBlocked   *wrapperspb.BoolValue   `protobuf:"bytes,106,opt,name=count_blocked,json=countBlocked,proto3" json:"count_blocked,omitempty"`
 	OnStoreFailure OnStoreFailure          `protobuf:"varint,107,opt,name=on_store_failure,json=onStoreFailure,proto3,enum=ratelimit.config.ratelimit.v3.OnStoreFailure" json:"on_store_failure,omitempty"`
@@ -1069,9 +1069,12 @@ type RateLimitPolicy struct {
 	EnforcePercent *wrapperspb.DoubleValue `protobuf:"bytes,115,opt,name=enforce_percent,json=enforcePercent,proto3" json:"enforce_percent,omitempty"`
 	Counting       Counting                `protobuf:"varint,116,opt,name=counting,proto3,enum=ratelimit.config.ratelimit.v3.Counting" json:"counting,omitempty"`
 	// Only for a leased limit.
-	OnContention  OnContention `protobuf:"varint,117,opt,name=on_contention,json=onContention,proto3,enum=ratelimit.config.ratelimit.v3.OnContention" json:"on_contention,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	OnContention OnContention `protobuf:"varint,117,opt,name=on_contention,json=onContention,proto3,enum=ratelimit.config.ratelimit.v3.OnContention" json:"on_contention,omitempty"`
+	// If it is not 0, it is the limit, up to 2^48, and requests_per_unit is only for
+	// services that do not know this field.
+	LargeRequestsPerUnit uint64 `protobuf:"varint,119,opt,name=large_requests_per_unit,json=largeRequestsPerUnit,proto3" json:"large_requests_per_unit,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *RateLimitPolicy) Reset() {
@@ -1160,7 +1163,7 @@ func (x *RateLimitPolicy) GetAlgorithm() Algorithm {
 	return Algorithm_FIXED_WINDOW
 }
 
-func (x *RateLimitPolicy) GetBurst() *wrapperspb.UInt32Value {
+func (x *RateLimitPolicy) GetBurst() *wrapperspb.UInt64Value {
 	if x != nil {
 		return x.Burst
 	}
@@ -1256,6 +1259,13 @@ func (x *RateLimitPolicy) GetOnContention() OnContention {
 		return x.OnContention
 	}
 	return OnContention_ON_CONTENTION_INHERITED
+}
+
+func (x *RateLimitPolicy) GetLargeRequestsPerUnit() uint64 {
+	if x != nil {
+		return x.LargeRequestsPerUnit
+	}
+	return 0
 }
 
 // RateLimitReplace names a rule that does not apply where this one does.
@@ -1365,7 +1375,7 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\x06_exact\"/\n" +
 	"\rPrefixLengths\x12\x0e\n" +
 	"\x02v4\x18\x01 \x01(\rR\x02v4\x12\x0e\n" +
-	"\x02v6\x18\x02 \x01(\rR\x02v6\"\xbf\t\n" +
+	"\x02v6\x18\x02 \x01(\rR\x02v6\"\xf6\t\n" +
 	"\x0fRateLimitPolicy\x12@\n" +
 	"\x04unit\x18\x01 \x01(\x0e2,.ratelimit.config.ratelimit.v3.RateLimitUnitR\x04unit\x12*\n" +
 	"\x11requests_per_unit\x18\x02 \x01(\rR\x0frequestsPerUnit\x12\x1c\n" +
@@ -1375,7 +1385,7 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\x0funit_multiplier\x18e \x01(\rR\x0eunitMultiplier\x121\n" +
 	"\x06period\x18f \x01(\v2\x19.google.protobuf.DurationR\x06period\x12F\n" +
 	"\talgorithm\x18g \x01(\x0e2(.ratelimit.config.ratelimit.v3.AlgorithmR\talgorithm\x122\n" +
-	"\x05burst\x18h \x01(\v2\x1c.google.protobuf.UInt32ValueR\x05burst\x12<\n" +
+	"\x05burst\x18h \x01(\v2\x1c.google.protobuf.UInt64ValueR\x05burst\x12<\n" +
 	"\fmin_interval\x18i \x01(\v2\x19.google.protobuf.DurationR\vminInterval\x12?\n" +
 	"\rcount_blocked\x18j \x01(\v2\x1a.google.protobuf.BoolValueR\fcountBlocked\x12W\n" +
 	"\x10on_store_failure\x18k \x01(\x0e2-.ratelimit.config.ratelimit.v3.OnStoreFailureR\x0eonStoreFailure\x12\x1a\n" +
@@ -1390,7 +1400,8 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\tunsettled\x18r \x01(\x0e2(.ratelimit.config.ratelimit.v3.UnsettledR\tunsettled\x12E\n" +
 	"\x0fenforce_percent\x18s \x01(\v2\x1c.google.protobuf.DoubleValueR\x0eenforcePercent\x12C\n" +
 	"\bcounting\x18t \x01(\x0e2'.ratelimit.config.ratelimit.v3.CountingR\bcounting\x12P\n" +
-	"\ron_contention\x18u \x01(\x0e2+.ratelimit.config.ratelimit.v3.OnContentionR\fonContention\"&\n" +
+	"\ron_contention\x18u \x01(\x0e2+.ratelimit.config.ratelimit.v3.OnContentionR\fonContention\x125\n" +
+	"\x17large_requests_per_unit\x18w \x01(\x04R\x14largeRequestsPerUnit\"&\n" +
 	"\x10RateLimitReplace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name*f\n" +
 	"\rRateLimitUnit\x12\v\n" +
@@ -1486,7 +1497,7 @@ var file_ratelimit_config_ratelimit_v3_rls_conf_proto_goTypes = []any{
 	nil,                            // 15: ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
 	(*structpb.Struct)(nil),        // 16: google.protobuf.Struct
 	(*durationpb.Duration)(nil),    // 17: google.protobuf.Duration
-	(*wrapperspb.UInt32Value)(nil), // 18: google.protobuf.UInt32Value
+	(*wrapperspb.UInt64Value)(nil), // 18: google.protobuf.UInt64Value
 	(*wrapperspb.BoolValue)(nil),   // 19: google.protobuf.BoolValue
 	(*wrapperspb.DoubleValue)(nil), // 20: google.protobuf.DoubleValue
 }
@@ -1514,7 +1525,7 @@ var file_ratelimit_config_ratelimit_v3_rls_conf_proto_depIdxs = []int32{
 	14, // 20: ratelimit.config.ratelimit.v3.RateLimitPolicy.replaces:type_name -> ratelimit.config.ratelimit.v3.RateLimitReplace
 	17, // 21: ratelimit.config.ratelimit.v3.RateLimitPolicy.period:type_name -> google.protobuf.Duration
 	2,  // 22: ratelimit.config.ratelimit.v3.RateLimitPolicy.algorithm:type_name -> ratelimit.config.ratelimit.v3.Algorithm
-	18, // 23: ratelimit.config.ratelimit.v3.RateLimitPolicy.burst:type_name -> google.protobuf.UInt32Value
+	18, // 23: ratelimit.config.ratelimit.v3.RateLimitPolicy.burst:type_name -> google.protobuf.UInt64Value
 	17, // 24: ratelimit.config.ratelimit.v3.RateLimitPolicy.min_interval:type_name -> google.protobuf.Duration
 	19, // 25: ratelimit.config.ratelimit.v3.RateLimitPolicy.count_blocked:type_name -> google.protobuf.BoolValue
 	6,  // 26: ratelimit.config.ratelimit.v3.RateLimitPolicy.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
