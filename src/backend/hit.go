@@ -66,7 +66,7 @@ const (
 var Countings = Words[Counting]{"counting", []string{"exact", "leased"}}
 
 // String returns the word that rule files use.
-func (c Counting) String() string { return Countings.of(c) }
+func (c Counting) String() string { return Countings.Of(c) }
 
 // Contention says what happens to a hit if the store has nothing left, and other replicas may hold units.
 type Contention uint8
@@ -82,7 +82,7 @@ const (
 var Contentions = Words[Contention]{"on_contention", []string{"wait", "refuse"}}
 
 // String returns the word that rule files use.
-func (c Contention) String() string { return Contentions.of(c) }
+func (c Contention) String() string { return Contentions.Of(c) }
 
 // AnyAtomic reports whether at least one of the hits is atomic.
 func AnyAtomic(hits []Hit) bool {
@@ -140,4 +140,4 @@ const (
 var Fallbacks = Words[Fallback]{"on_store_failure", []string{"error", "allow", "deny", "local"}}
 
 // String returns the word that rule files use.
-func (f Fallback) String() string { return Fallbacks.of(f) }
+func (f Fallback) String() string { return Fallbacks.Of(f) }

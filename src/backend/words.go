@@ -11,8 +11,11 @@ type Words[T ~uint8] struct {
 	names   []string
 }
 
-// of returns the word of v.
-func (w *Words[T]) of(v T) string {
+// NewWords returns the words of a setting. The value n has names[n].
+func NewWords[T ~uint8](setting string, names ...string) Words[T] { return Words[T]{setting, names} }
+
+// Of returns the word of v.
+func (w *Words[T]) Of(v T) string {
 	if w.has(v) {
 		return w.names[v]
 	}

@@ -74,8 +74,9 @@ func (c *contentComparer) isEqualValue(a, b reflect.Value) bool {
 }
 
 // uncomparedFields are the fields of rules and domains that do not change what counters have: the index in a Set, the
-// owner, and how a replica counts. Exact and leased replicas share their counters, and none admits more than the limit.
-var uncomparedFields = []string{"Index", "Owner", "Counting", "OnContention", "WhyExact"}
+// owner, how a replica counts, and who is told. Exact and leased replicas share their counters, and none admits more
+// than the limit.
+var uncomparedFields = []string{"Index", "Owner", "Counting", "OnContention", "WhyExact", "Notify"}
 
 // isEqualStruct compares all fields but positions, uncomparedFields, and caches, which hold atomic values.
 func (c *contentComparer) isEqualStruct(a, b reflect.Value) bool {

@@ -204,6 +204,9 @@ func describe(r *rules.Rule) string {
 	if r.WhyExact != "" {
 		s += ", exact: " + r.WhyExact
 	}
+	if r.Notify != nil {
+		s += ", notify " + r.Notify.String()
+	}
 	if r.Name != "" {
 		s += fmt.Sprintf(", name %q", r.Name)
 	}

@@ -71,6 +71,7 @@ var pairKeys = []pairKey{
 	{"rate_limit", "on_store_failure", "deny", nil},
 	{"rate_limit", "counting", "leased", nil},
 	{"rate_limit", "on_contention", "refuse", map[string]string{"counting": "leased"}},
+	{"rate_limit", "notify", "{at: [80]}", nil},
 	{"rate_limit", "enforce_percent", "10", nil},
 	{"rate_limit", "unlimited", "true", nil},
 	{"rate_limit", "name", "limit", nil},

@@ -99,6 +99,8 @@ type Rule struct {
 	// different windows, so stores must tell their counters apart, and must keep them on one server.
 	ChargedWithOthers bool
 	PeerKey           *PeerKey // writes the keys of the counters instead of a KeyFormat; nil in most cases
+	// Notify says when somebody is told about subjects that use much of Limit; nil for never.
+	Notify *Notification
 	// Overridden says that this is a copy of a rule with the limit of an override; see package overrides.
 	Overridden bool
 

@@ -133,6 +133,9 @@ var Settings = []Setting{
 			return ", enforced for " + FormatPercent(r.EnforcePercent()) + "% of counters"
 		},
 	},
+	{Name: "notify", ExcludesUnlimited: true, isInLine: true, value: func(r *Rule) any {
+		return when(r.Notify != nil, r.Notify)
+	}},
 	{Name: "name", value: func(r *Rule) any { return when(r.Name != "", r.Name) }},
 	{Name: "replaces", value: func(r *Rule) any { return when(len(r.Replaces) > 0, r.Replaces) }},
 }
@@ -187,7 +190,7 @@ func (s *Setting) valueOf(r *Rule) any {
 }
 
 // LimitSettings yields the keys and values of the limit as rule files have them, without settings that have their
-// default. Values are string, int, uint32, uint64, float64, bool or []string.
+// default. Values are string, int, uint32, uint64, float64, bool, []string or *Notification.
 func (r *Rule) LimitSettings() iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		for i := range Settings {

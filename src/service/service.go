@@ -82,11 +82,16 @@ func New(cfg Config) (_ *Service, err error) {
 	if err != nil {
 		return nil, err
 	}
+	notifier, err := newNotifier(f, store)
+	if err != nil {
+		return nil, err
+	}
 	limiter := newLimiter(f, store, differences,
-		slices.Concat([]limiter.Recorder{f.counters, changed}, sinks.recorders, observers.recorders)...)
+		slices.Concat([]limiter.Recorder{f.counters, changed, notifier}, sinks.recorders, observers.recorders)...)
 	candidate := newCandidate(f, differences, limiter, changed)
 	editor := newEditor(f, store, limiter.Limiter)
 	useRules := func(set *rules.Set) { // Each part must know the rules before those below it decide by them.
+		f.warnUntold(notifier, set)
 		set = changed.over(set)
 		f.counters.UseRules(set)
 		sinks.useRules(set)

@@ -8,6 +8,7 @@ package settings
 
 import (
 	"cmp"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -114,6 +115,11 @@ type Settings struct {
 	QuotaMode              bool          `env:"QUOTA_MODE"`
 	ExpirationJitter       int           `env:"EXPIRATION_JITTER_MAX_SECONDS"`
 	LocalCacheBytes        int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES"`
+
+	NotifyURL    string `env:"NOTIFY_URL"`
+	NotifySecret string `env:"NOTIFY_SECRET"`
+	// NotifyURLs has the variables whose names begin with NotifyURLPrefix.
+	NotifyURLs map[string]string
 
 	Redis               Redis         `env:"REDIS_"`
 	RedisTLS            TLSFiles      `env:"REDIS_TLS_"`
@@ -340,6 +346,9 @@ func Read(env Environment) (*Settings, []string, error) {
 	return s, warnings, err
 }
 
+// NotifyURLPrefix is the start of the names of variables that rules may name as the address of a webhook.
+const NotifyURLPrefix = "NOTIFY_URL_"
+
 // derive sets the fields that depend on several variables or on whether one is set.
 func (s *Settings) derive(r *reader) {
 	s.Health = r.isSet("HEALTH_PORT") && r.env["HEALTH_PORT"] != "off"
@@ -362,6 +371,13 @@ func (s *Settings) derive(r *reader) {
 	for _, t := range []*ServerTLS{&s.HTTPTLS, &s.DebugTLS, &s.Divvy.TLS, &s.RESP.TLS} {
 		t.On = t.Cert != "" || t.Key != ""
 	}
+	s.NotifyURLs = maps.Collect(func(yield func(name, value string) bool) {
+		for name, value := range r.env {
+			if strings.HasPrefix(name, NotifyURLPrefix) && !yield(name, value) {
+				return
+			}
+		}
+	})
 	s.Sink = s.sink(r)
 	s.StatsdByDefault = !slices.ContainsFunc([]string{"USE_STATSD", "STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL"},
 		r.isSet)

@@ -246,7 +246,7 @@ var (
 
 // isForeign reports whether Unknown ignores name: it is not meant for this program, or warnWithoutEffect warns of it.
 func (e Environment) isForeign(name string) bool {
-	if foreignNames.MatchString(name) {
+	if foreignNames.MatchString(name) || strings.HasPrefix(name, NotifyURLPrefix) {
 		return true
 	}
 	if m := serviceNames.FindStringSubmatch(name); m != nil {

@@ -61,6 +61,7 @@ var settingsTables = []struct {
 }{
 	{"docs/settings.md", "settings", settings.Table, "Logs, Operator's page, Limiting, Answers, Shutdown"},
 	{"docs/settings-ports.md", "settings", settings.Table, "Listeners, TLS, Divvy, RESP"},
+	{"docs/notifications.md", "settings", settings.Table, "Notifications"},
 	{"docs/settings-rules.md", "settings", settings.Table, "Rules, Rules over xDS"},
 	{"docs/settings-stores.md", "settings", settings.Table, "Redis, Memcached, When the store does not answer"},
 	{"docs/settings-statistics.md", "settings", settings.Table, "Statistics, OpenTelemetry"},

@@ -263,6 +263,9 @@ func configuredLimit(r *rules.Rule) Charge {
 	if r.Counting == backend.Leased {
 		c.Counting, c.OnContention = r.Counting.String(), r.OnContention.String()
 	}
+	if r.Notify != nil {
+		c.Notify = r.Notify.String()
+	}
 	if r.Enforcement != nil {
 		c.EnforcePercent = new(r.EnforcePercent())
 	}

@@ -96,6 +96,8 @@ type Charge struct {
 	Counting     string `json:"counting,omitempty"`
 	OnContention string `json:"on_contention,omitempty"`
 	WhyExact     string `json:"why_exact,omitempty"`
+	// Notify says when somebody is told about subjects that use much of the limit, as rule files do; empty for never.
+	Notify string `json:"notify,omitempty"`
 	// Override says what replaced the limit of the rule at run time: the change, who made it, until when, and why. It is
 	// empty if nothing did.
 	Override string `json:"override,omitempty"`

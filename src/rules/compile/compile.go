@@ -38,6 +38,7 @@ func (c *Compiler) AddConfig(cfg *DomainConfig) {
 	c.warnedKeys = make(map[keyPair]bool)
 	path := compilePath{
 		domain: d, ruleName: cfg.Domain, fallback: d.Fallback, dataFiles: cfg.DataFiles,
+		notify:      c.notification(nil, cfg.Notify),
 		inheritance: c.inheritanceWith(inheritance{}, cfg.ChargeMode, cfg.OnReject),
 	}
 	t, isTree := d.Matcher.(*match.Tree)

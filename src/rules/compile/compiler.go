@@ -87,6 +87,7 @@ type compilePath struct {
 	dataFiles        datafile.Files
 	hasNoNestedRules bool // set in ordered lists and trees of limits: no descriptors can be nested below their rules
 	fallback         backend.Fallback
+	notify           *rules.Notification // of limits without their own; nil, or without At, for none
 }
 
 // inheritance holds the settings and limits that a descriptor inherits from the levels above it.

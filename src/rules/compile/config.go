@@ -37,6 +37,8 @@ type DomainConfig struct {
 	// limits as Fallback. Nil stands for those of Options.
 	Counting     *Positioned[string] `yaml:"counting"`
 	OnContention *Positioned[string] `yaml:"on_contention"`
+	// Notify is for all limits. Each of them may replace parts of it.
+	Notify *NotifyConfig `yaml:"notify"`
 	// QuotaBuckets is false by default. With true the rules also apply to quota buckets, so all limits must be divisible.
 	QuotaBuckets *Positioned[bool] `yaml:"quota_buckets"`
 }
@@ -168,6 +170,7 @@ type RateLimitConfig struct {
 	// Counting and OnContention are those of DomainConfig by default.
 	Counting     *Positioned[string] `yaml:"counting"`
 	OnContention *Positioned[string] `yaml:"on_contention"`
+	Notify       *NotifyConfig       `yaml:"notify"` // what is not set is that of DomainConfig
 	// EnforcePercent is the percentage of counters, 0 to 100, for which the limit is enforced. It is 100 by default.
 	EnforcePercent *Positioned[float64] `yaml:"enforce_percent"`
 	// Hold is the time after which a hold expires; without it hits cannot be held. HoldID is the key of the entry that
@@ -178,6 +181,15 @@ type RateLimitConfig struct {
 
 	// HasReadProblem says that the reader has reported a problem in the limit, and put in a value of its own.
 	HasReadProblem bool
+}
+
+// NotifyConfig says when somebody is told about subjects that use much of a limit, and where.
+type NotifyConfig struct {
+	rules.Pos
+	// At has percentages of the limit. An empty list, unlike nil, stands for never.
+	At     *Positioned[[]Positioned[uint32]] `yaml:"at"`
+	URL    *Positioned[string]               `yaml:"url"`
+	Format *Positioned[string]               `yaml:"format"` // one of rules.NotifyFormats; "json" by default
 }
 
 // Positioned is an optional value with its position.

@@ -52,6 +52,7 @@ func (c *Compiler) compileLimit(limit *RateLimitConfig, p compilePath, at rules.
 		r.Fallback = c.parseFallback(p.fallback, limit.Fallback)
 		c.setCounting(r, limit, p.domain)
 		c.setEnforcement(r, limit)
+		c.setNotification(r, limit, p.notify)
 	}
 	return r
 }

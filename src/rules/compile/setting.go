@@ -38,7 +38,8 @@ func (cfg *RateLimitConfig) position(setting string) (at rules.Pos, ok bool) {
 	return at, false
 }
 
-func (p *Positioned[T]) position() rules.Pos { return p.Pos }
+func (p *Positioned[T]) position() rules.Pos  { return p.Pos }
+func (cfg *NotifyConfig) position() rules.Pos { return cfg.Pos }
 
 // refuseBesideUnlimited reports the settings that exclude `unlimited: true`.
 func (c *limitCompiler) refuseBesideUnlimited(cfg *RateLimitConfig) {

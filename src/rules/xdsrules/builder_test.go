@@ -39,6 +39,9 @@ func (b builder) anyOf() *configv3.RateLimitConfig {
 	if b.one(4) {
 		m.Counting, m.OnContention = configv3.Counting(b.IntN(3)), configv3.OnContention(b.IntN(3))
 	}
+	if b.one(5) {
+		m.Notify = b.notify()
+	}
 	m.QuotaBuckets = b.one(10)
 	if b.one(100) {
 		m.Counting, m.OnContention = configv3.Counting(pick[int32](b, 1, 3)), configv3.OnContention(pick[int32](b, 1, 3))
@@ -49,6 +52,20 @@ func (b builder) anyOf() *configv3.RateLimitConfig {
 		if !b.one(20) {
 			m.Descriptors = nil
 		}
+	}
+	return m
+}
+
+func (b builder) notify() *configv3.Notify {
+	m := &configv3.Notify{
+		Url:    pick(b, "", "", "https://hooks.example.com/a", "$NOTIFY_URL_A", "$NOTIFY_URL_A"),
+		Format: configv3.NotifyFormat(b.IntN(4)),
+	}
+	for at := uint32(b.IntN(60)); at < 100; at += uint32(10 + b.IntN(60)) {
+		m.At = append(m.At, at+1)
+	}
+	if b.one(40) { // something that is wrong
+		m.At, m.Url = append(m.At, pick[uint32](b, 0, 1, 101)), pick(b, "", "ftp://a", "$HOME", "https://a:b@c")
 	}
 	return m
 }
@@ -225,6 +242,9 @@ func (b builder) limit() *configv3.RateLimitPolicy {
 		if m.Counting == configv3.Counting_LEASED {
 			m.OnContention = configv3.OnContention(b.IntN(3))
 		}
+	}
+	if b.one(5) {
+		m.Notify = b.notify()
 	}
 	if b.one(6) {
 		m.EnforcePercent = wrapperspb.Double(pick(b, 0, 0.5, 10, 10, 99.9, 100))

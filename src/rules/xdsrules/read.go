@@ -52,6 +52,7 @@ var (
 	descriptorFields = compile.FieldsByKey[compile.DescriptorConfig]()
 	ruleFields       = compile.FieldsByKey[compile.RuleConfig]()
 	limitFields      = compile.FieldsByKey[compile.RateLimitConfig]()
+	notifyFields     = compile.FieldsByKey[compile.NotifyConfig]()
 	prefixFields     = compile.FieldsByKey[compile.PrefixLengthsConfig]()
 )
 
@@ -150,6 +151,11 @@ func (r *reader) readField(f *sentField, target any) {
 	case **compile.PrefixLengthsConfig:
 		*target = &compile.PrefixLengthsConfig{Pos: rules.Pos{File: r.placeOf(f)}}
 		r.readMessage((*target).File+".", f.value.Message(), prefixFields, *target)
+	case **compile.NotifyConfig:
+		*target = &compile.NotifyConfig{Pos: rules.Pos{File: r.placeOf(f)}}
+		r.readMessage((*target).File+".", f.value.Message(), notifyFields, *target)
+	case **compile.Positioned[[]compile.Positioned[uint32]]:
+		*target = positioned(r, f, readList(r, f, positionedNumber))
 	case **compile.Positioned[[]compile.MatchPairConfig]:
 		(*target).Value = matchPairs(f, (*target).Pos)
 	}
@@ -183,6 +189,11 @@ func positionedText(place string, element protoreflect.Value) compile.Positioned
 		text = element.Message().Interface().(*configv3.RateLimitReplace).GetName()
 	}
 	return compile.Positioned[string]{Pos: rules.Pos{File: place}, Value: text}
+}
+
+// positionedNumber returns an element of a list of numbers with its place.
+func positionedNumber(place string, element protoreflect.Value) compile.Positioned[uint32] {
+	return compile.Positioned[uint32]{Pos: rules.Pos{File: place}, Value: uint32(element.Uint())}
 }
 
 // matchPairs returns the pairs of a map, sorted by key. All are at one place.

@@ -28,6 +28,7 @@ var (
 	limitMapKind      = newMapKind[compile.RateLimitConfig]("a rate_limit")
 	replacesMapKind   = &mapKind{"replaces", map[string][]int{"name": nil}}
 	prefixesMapKind   = newMapKind[compile.PrefixLengthsConfig]("count_by_prefix")
+	notifyMapKind     = newMapKind[compile.NotifyConfig]("notify")
 	mapKinds          = []*mapKind{fileMapKind, descriptorMapKind, ruleMapKind, limitMapKind, replacesMapKind}
 	// ignoredMapKind is a map inside a value that has no effect, of which a warning has told.
 	ignoredMapKind = &mapKind{}
@@ -91,6 +92,10 @@ func (r *reader) readField(f field, target any) {
 		*target = r.readNetworks(f)
 	case **compile.PrefixLengthsConfig:
 		*target = r.readPrefixLengths(f)
+	case **compile.NotifyConfig:
+		*target = r.readNotify(f)
+	case **compile.Positioned[[]compile.Positioned[uint32]]:
+		*target = r.readNumbers(f)
 	case **compile.RateLimitConfig:
 		*target = r.readRateLimit(f)
 	case **compile.Positioned[[]compile.RateLimitConfig]:
@@ -133,7 +138,7 @@ func (r *reader) readKnownFields(n *yaml.Node, kind *mapKind) []field {
 		switch {
 		case kind.hasKey(f.name):
 			return true
-		case kind == prefixesMapKind ||
+		case kind == prefixesMapKind || kind == notifyMapKind ||
 			!slices.ContainsFunc(mapKinds, func(other *mapKind) bool { return other.hasKey(f.name) }):
 			fix := "remove it"
 			if kind != ignoredMapKind {
@@ -146,7 +151,7 @@ func (r *reader) readKnownFields(n *yaml.Node, kind *mapKind) []field {
 			r.warnings.Add(f.keyPos, "move it or remove it", "%s has no effect in %s", f.name, kind.messageName)
 		}
 		// The values of these keys may have any form.
-		if !slices.Contains([]string{"metadata", "match", "per", "cidr", "count_by_prefix"}, f.name) {
+		if !slices.Contains([]string{"metadata", "match", "per", "cidr", "count_by_prefix", "notify"}, f.name) {
 			r.checkIgnoredValue(f.valueNode)
 		}
 		return false

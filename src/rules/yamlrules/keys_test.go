@@ -64,13 +64,15 @@ func TestEveryKeyIsRead(t *testing.T) {
 	everyKeyIsRead[compile.RuleConfig](t, ruleMapKind)
 	everyKeyIsRead[compile.RateLimitConfig](t, limitMapKind)
 	everyKeyIsRead[compile.PrefixLengthsConfig](t, prefixesMapKind)
+	everyKeyIsRead[compile.NotifyConfig](t, notifyMapKind)
 }
 
 func everyKeyIsRead[T any](t *testing.T, kind *mapKind) {
 	t.Helper()
 	for name := range kind.fieldIndexByKey {
 		taken := false
-		for _, value := range []string{"true", "5", "5s", "{a: 1}", "{unit: day}", "{v4: 24}", "[{}]", "[a]"} {
+		values := []string{"true", "5", "5s", "{a: 1}", "{unit: day}", "{v4: 24}", "[{}]", "[a]", "[5]", "{at: []}"}
+		for _, value := range values {
 			var cfg, zero T
 			docs, err := decodeDocuments([]byte("{"+name+": "+value+"}"), 1)
 			if err != nil {

@@ -307,6 +307,30 @@ func (r *reader) readPrefixLengths(f field) *compile.PrefixLengthsConfig {
 	return cfg
 }
 
+// readNotify reads the field notify.
+func (r *reader) readNotify(f field) *compile.NotifyConfig {
+	if !r.checkKind(f, compile.KindMap, "write `{at: [80, 100]}`") {
+		return nil
+	}
+	cfg := &compile.NotifyConfig{Pos: r.posOf(f.valueNode)}
+	r.readMap(f.valueNode, notifyMapKind, cfg)
+	return cfg
+}
+
+// readNumbers reads a field that is a list of numbers.
+func (r *reader) readNumbers(f field) *compile.Positioned[[]compile.Positioned[uint32]] {
+	if !r.checkKind(f, compile.KindList, "write a list, such as [80, 100]") {
+		return nil
+	}
+	list := &compile.Positioned[[]compile.Positioned[uint32]]{Pos: r.posOf(f.valueNode)}
+	for _, item := range f.valueNode.Content {
+		at := r.posOf(item)
+		n := r.checkNumber(parseScalar(resolveAlias(item)), at, "an item of "+f.name, 0, math.MaxUint32)
+		list.Value = append(list.Value, compile.Positioned[uint32]{Pos: at, Value: uint32(n)})
+	}
+	return list
+}
+
 // readMatchPairs reads a field that is a map of keys to patterns.
 func (r *reader) readMatchPairs(f field) *compile.Positioned[[]compile.MatchPairConfig] {
 	list := &compile.Positioned[[]compile.MatchPairConfig]{Pos: f.keyPos}

@@ -278,6 +278,8 @@ var beyondSchema = []struct{ what, why string }{
 	{`a burst of .* takes longer than 100 years to come back`, "multiplies"},
 	{`the time zone .* is not known`, "the list of time zones is long"},
 	{`enforce_percent is no finite number`, "JSON has no such numbers"},
+	{`notify has no at`, "the file may have it"},
+	{`url: it is no address`, "there is no parser of addresses"},
 	{`on_contention means nothing without counting: leased`, "the file or COUNTING_MODE may say leased"},
 	{`counting: leased is not possible: min_interval`, "0.1ns has a digit that is not 0"},
 	{`.* is a (fraction|floating-point number)`, "1.0 and 1e3 are whole numbers to a schema"},
@@ -494,6 +496,13 @@ func TestSchemaOfRandomLimits(t *testing.T) {
 		{"on_store_failure", []string{"error", "allow", "deny", "local", "~", "closed", "5"}},
 		{"counting", []string{"exact", "leased", "leased", "~", "lease", "5"}},
 		{"on_contention", []string{"wait", "refuse", "~", "fail", "[wait]"}},
+		{"notify", []string{
+			"{at: [80, 95, 100]}", "{at: [80], url: 'https://a/b'}", "{at: [1], url: $NOTIFY_URL_A, format: slack}", "{at: []}",
+			"~", "{}", "{at: ~}", "{at: 80}", "{at: [0]}", "{at: [101]}", "{at: [80, 80]}", "{at: ['80']}", "{at: [a]}",
+			"{at: [1], url: 'ftp://a'}", "{at: [1], url: $HOME}", "{at: [1], url: ''}", "{at: [1], url: 'https://'}",
+			"{at: [1], url: 'http://a:b@c'}", "{at: [1], url: 'https://a#b'}", "{at: [1], format: xml}", "{at: [1], format: ~}",
+			"{unit: 5}", "[80]", "80", "{at: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]}", "{at: [1.5]}", "{at: [~]}",
+		}},
 		{"name", []string{"a", "5", "~", "true", "{}"}},
 		{"replaces", []string{
 			"[]", "~", "[{name: b}]", "[{name: ''}]", "[{}]", "[b]", "{name: b}",

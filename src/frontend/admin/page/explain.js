@@ -111,6 +111,7 @@ function chargeElement(charge, changeButton) {
   add("Name", charge.name);
   add("Mode", charge.canary ? "canary: is charged, and another rule answers" : charge.shadow ? "shadow: is charged and never denies" : "");
   add("If the store does not answer", charge.on_store_failure);
+  add("Notify", charge.notify);
   add("Counted", charge.counting ? `against leases of this replica; when contended: ${charge.on_contention}` : charge.why_exact && `exactly, not leased: ${charge.why_exact}`);
   add("Shared", charge.shared && `all values of ${charge.shared.join(" and ")} share one counter`);
   add("Replaced", charge.replaced_by && `by ${charge.replaced_by.join(", ")}, so nothing is charged`);

@@ -494,6 +494,60 @@ func (Counting) EnumDescriptor() ([]byte, []int) {
 	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{7}
 }
 
+// NotifyFormat is the form of the body of a webhook.
+type NotifyFormat int32
+
+const (
+	// That of the domain, in the end JSON.
+	NotifyFormat_NOTIFY_FORMAT_INHERITED NotifyFormat = 0
+	NotifyFormat_JSON                    NotifyFormat = 1
+	NotifyFormat_SLACK                   NotifyFormat = 2
+	NotifyFormat_ALERTMANAGER            NotifyFormat = 3
+)
+
+// Enum value maps for NotifyFormat.
+var (
+	NotifyFormat_name = map[int32]string{
+		0: "NOTIFY_FORMAT_INHERITED",
+		1: "JSON",
+		2: "SLACK",
+		3: "ALERTMANAGER",
+	}
+	NotifyFormat_value = map[string]int32{
+		"NOTIFY_FORMAT_INHERITED": 0,
+		"JSON":                    1,
+		"SLACK":                   2,
+		"ALERTMANAGER":            3,
+	}
+)
+
+func (x NotifyFormat) Enum() *NotifyFormat {
+	p := new(NotifyFormat)
+	*p = x
+	return p
+}
+
+func (x NotifyFormat) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (NotifyFormat) Descriptor() protoreflect.EnumDescriptor {
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[8].Descriptor()
+}
+
+func (NotifyFormat) Type() protoreflect.EnumType {
+	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[8]
+}
+
+func (x NotifyFormat) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use NotifyFormat.Descriptor instead.
+func (NotifyFormat) EnumDescriptor() ([]byte, []int) {
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{8}
+}
+
 // OnContention says what becomes of a hit when the store has nothing left, and
 // other replicas may hold units.
 type OnContention int32
@@ -533,11 +587,11 @@ func (x OnContention) String() string {
 }
 
 func (OnContention) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[8].Descriptor()
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[9].Descriptor()
 }
 
 func (OnContention) Type() protoreflect.EnumType {
-	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[8]
+	return &file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes[9]
 }
 
 func (x OnContention) Number() protoreflect.EnumNumber {
@@ -546,7 +600,7 @@ func (x OnContention) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OnContention.Descriptor instead.
 func (OnContention) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{8}
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{9}
 }
 
 // RateLimitConfig is the rules of one domain.
@@ -568,7 +622,9 @@ type RateLimitConfig struct {
 	// For all limits that can be leased, unless they have their own.
 	Counting Counting `protobuf:"varint,106,opt,name=counting,proto3,enum=ratelimit.config.ratelimit.v3.Counting" json:"counting,omitempty"`
 	// For all leased limits, unless they have their own.
-	OnContention  OnContention `protobuf:"varint,107,opt,name=on_contention,json=onContention,proto3,enum=ratelimit.config.ratelimit.v3.OnContention" json:"on_contention,omitempty"`
+	OnContention OnContention `protobuf:"varint,107,opt,name=on_contention,json=onContention,proto3,enum=ratelimit.config.ratelimit.v3.OnContention" json:"on_contention,omitempty"`
+	// For all limits, unless they have their own.
+	Notify        *Notify `protobuf:"bytes,108,opt,name=notify,proto3" json:"notify,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -671,6 +727,13 @@ func (x *RateLimitConfig) GetOnContention() OnContention {
 		return x.OnContention
 	}
 	return OnContention_ON_CONTENTION_INHERITED
+}
+
+func (x *RateLimitConfig) GetNotify() *Notify {
+	if x != nil {
+		return x.Notify
+	}
+	return nil
 }
 
 // RateLimitRule is one rule of an ordered list, of which the first that matches
@@ -1070,6 +1133,8 @@ type RateLimitPolicy struct {
 	Counting       Counting                `protobuf:"varint,116,opt,name=counting,proto3,enum=ratelimit.config.ratelimit.v3.Counting" json:"counting,omitempty"`
 	// Only for a leased limit.
 	OnContention OnContention `protobuf:"varint,117,opt,name=on_contention,json=onContention,proto3,enum=ratelimit.config.ratelimit.v3.OnContention" json:"on_contention,omitempty"`
+	// Fields that are not sent are those of the domain.
+	Notify *Notify `protobuf:"bytes,118,opt,name=notify,proto3" json:"notify,omitempty"`
 	// If it is not 0, it is the limit, up to 2^48, and requests_per_unit is only for
 	// services that do not know this field.
 	LargeRequestsPerUnit uint64 `protobuf:"varint,119,opt,name=large_requests_per_unit,json=largeRequestsPerUnit,proto3" json:"large_requests_per_unit,omitempty"`
@@ -1261,11 +1326,83 @@ func (x *RateLimitPolicy) GetOnContention() OnContention {
 	return OnContention_ON_CONTENTION_INHERITED
 }
 
+func (x *RateLimitPolicy) GetNotify() *Notify {
+	if x != nil {
+		return x.Notify
+	}
+	return nil
+}
+
 func (x *RateLimitPolicy) GetLargeRequestsPerUnit() uint64 {
 	if x != nil {
 		return x.LargeRequestsPerUnit
 	}
 	return 0
+}
+
+// Notify says when somebody is told that a subject has used much of a limit, and
+// where.
+type Notify struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Percentages of the limit, 1 to 100.
+	At []uint32 `protobuf:"varint,1,rep,packed,name=at,proto3" json:"at,omitempty"`
+	// The address of the webhook, or $ and the name of a variable that has it; empty
+	// for that of NOTIFY_URL.
+	Url           string       `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
+	Format        NotifyFormat `protobuf:"varint,3,opt,name=format,proto3,enum=ratelimit.config.ratelimit.v3.NotifyFormat" json:"format,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Notify) Reset() {
+	*x = Notify{}
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Notify) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Notify) ProtoMessage() {}
+
+func (x *Notify) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Notify.ProtoReflect.Descriptor instead.
+func (*Notify) Descriptor() ([]byte, []int) {
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Notify) GetAt() []uint32 {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Notify) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *Notify) GetFormat() NotifyFormat {
+	if x != nil {
+		return x.Format
+	}
+	return NotifyFormat_NOTIFY_FORMAT_INHERITED
 }
 
 // RateLimitReplace names a rule that does not apply where this one does.
@@ -1278,7 +1415,7 @@ type RateLimitReplace struct {
 
 func (x *RateLimitReplace) Reset() {
 	*x = RateLimitReplace{}
-	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[5]
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1290,7 +1427,7 @@ func (x *RateLimitReplace) String() string {
 func (*RateLimitReplace) ProtoMessage() {}
 
 func (x *RateLimitReplace) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[5]
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1303,7 +1440,7 @@ func (x *RateLimitReplace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateLimitReplace.ProtoReflect.Descriptor instead.
 func (*RateLimitReplace) Descriptor() ([]byte, []int) {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{5}
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RateLimitReplace) GetName() string {
@@ -1317,7 +1454,7 @@ var File_ratelimit_config_ratelimit_v3_rls_conf_proto protoreflect.FileDescripto
 
 const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\n" +
-	",ratelimit/config/ratelimit/v3/rls_conf.proto\x12\x1dratelimit.config.ratelimit.v3\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1egoogle/protobuf/wrappers.proto\"\xf1\x04\n" +
+	",ratelimit/config/ratelimit/v3/rls_conf.proto\x12\x1dratelimit.config.ratelimit.v3\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1egoogle/protobuf/wrappers.proto\"\xb0\x05\n" +
 	"\x0fRateLimitConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12T\n" +
@@ -1328,7 +1465,8 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\x10on_store_failure\x18h \x01(\x0e2-.ratelimit.config.ratelimit.v3.OnStoreFailureR\x0eonStoreFailure\x12#\n" +
 	"\rquota_buckets\x18i \x01(\bR\fquotaBuckets\x12C\n" +
 	"\bcounting\x18j \x01(\x0e2'.ratelimit.config.ratelimit.v3.CountingR\bcounting\x12P\n" +
-	"\ron_contention\x18k \x01(\x0e2+.ratelimit.config.ratelimit.v3.OnContentionR\fonContention\"\x85\x04\n" +
+	"\ron_contention\x18k \x01(\x0e2+.ratelimit.config.ratelimit.v3.OnContentionR\fonContention\x12=\n" +
+	"\x06notify\x18l \x01(\v2%.ratelimit.config.ratelimit.v3.NotifyR\x06notify\"\x85\x04\n" +
 	"\rRateLimitRule\x12M\n" +
 	"\x05match\x18\x01 \x03(\v27.ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntryR\x05match\x12\x10\n" +
 	"\x03per\x18\x02 \x03(\tR\x03per\x12M\n" +
@@ -1375,7 +1513,8 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\x06_exact\"/\n" +
 	"\rPrefixLengths\x12\x0e\n" +
 	"\x02v4\x18\x01 \x01(\rR\x02v4\x12\x0e\n" +
-	"\x02v6\x18\x02 \x01(\rR\x02v6\"\xf6\t\n" +
+	"\x02v6\x18\x02 \x01(\rR\x02v6\"\xb5\n" +
+	"\n" +
 	"\x0fRateLimitPolicy\x12@\n" +
 	"\x04unit\x18\x01 \x01(\x0e2,.ratelimit.config.ratelimit.v3.RateLimitUnitR\x04unit\x12*\n" +
 	"\x11requests_per_unit\x18\x02 \x01(\rR\x0frequestsPerUnit\x12\x1c\n" +
@@ -1400,8 +1539,13 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\tunsettled\x18r \x01(\x0e2(.ratelimit.config.ratelimit.v3.UnsettledR\tunsettled\x12E\n" +
 	"\x0fenforce_percent\x18s \x01(\v2\x1c.google.protobuf.DoubleValueR\x0eenforcePercent\x12C\n" +
 	"\bcounting\x18t \x01(\x0e2'.ratelimit.config.ratelimit.v3.CountingR\bcounting\x12P\n" +
-	"\ron_contention\x18u \x01(\x0e2+.ratelimit.config.ratelimit.v3.OnContentionR\fonContention\x125\n" +
-	"\x17large_requests_per_unit\x18w \x01(\x04R\x14largeRequestsPerUnit\"&\n" +
+	"\ron_contention\x18u \x01(\x0e2+.ratelimit.config.ratelimit.v3.OnContentionR\fonContention\x12=\n" +
+	"\x06notify\x18v \x01(\v2%.ratelimit.config.ratelimit.v3.NotifyR\x06notify\x125\n" +
+	"\x17large_requests_per_unit\x18w \x01(\x04R\x14largeRequestsPerUnit\"o\n" +
+	"\x06Notify\x12\x0e\n" +
+	"\x02at\x18\x01 \x03(\rR\x02at\x12\x10\n" +
+	"\x03url\x18\x02 \x01(\tR\x03url\x12C\n" +
+	"\x06format\x18\x03 \x01(\x0e2+.ratelimit.config.ratelimit.v3.NotifyFormatR\x06format\"&\n" +
 	"\x10RateLimitReplace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name*f\n" +
 	"\rRateLimitUnit\x12\v\n" +
@@ -1457,7 +1601,12 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\x12COUNTING_INHERITED\x10\x00\x12\t\n" +
 	"\x05EXACT\x10\x01\x12\n" +
 	"\n" +
-	"\x06LEASED\x10\x02*A\n" +
+	"\x06LEASED\x10\x02*R\n" +
+	"\fNotifyFormat\x12\x1b\n" +
+	"\x17NOTIFY_FORMAT_INHERITED\x10\x00\x12\b\n" +
+	"\x04JSON\x10\x01\x12\t\n" +
+	"\x05SLACK\x10\x02\x12\x10\n" +
+	"\fALERTMANAGER\x10\x03*A\n" +
 	"\fOnContention\x12\x1b\n" +
 	"\x17ON_CONTENTION_INHERITED\x10\x00\x12\b\n" +
 	"\x04WAIT\x10\x01\x12\n" +
@@ -1476,8 +1625,8 @@ func file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP() []byte {
 	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescData
 }
 
-var file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
+var file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_goTypes = []any{
 	(RateLimitUnit)(0),             // 0: ratelimit.config.ratelimit.v3.RateLimitUnit
 	(DayOfWeek)(0),                 // 1: ratelimit.config.ratelimit.v3.DayOfWeek
@@ -1487,59 +1636,64 @@ var file_ratelimit_config_ratelimit_v3_rls_conf_proto_goTypes = []any{
 	(OnReject)(0),                  // 5: ratelimit.config.ratelimit.v3.OnReject
 	(OnStoreFailure)(0),            // 6: ratelimit.config.ratelimit.v3.OnStoreFailure
 	(Counting)(0),                  // 7: ratelimit.config.ratelimit.v3.Counting
-	(OnContention)(0),              // 8: ratelimit.config.ratelimit.v3.OnContention
-	(*RateLimitConfig)(nil),        // 9: ratelimit.config.ratelimit.v3.RateLimitConfig
-	(*RateLimitRule)(nil),          // 10: ratelimit.config.ratelimit.v3.RateLimitRule
-	(*RateLimitDescriptor)(nil),    // 11: ratelimit.config.ratelimit.v3.RateLimitDescriptor
-	(*PrefixLengths)(nil),          // 12: ratelimit.config.ratelimit.v3.PrefixLengths
-	(*RateLimitPolicy)(nil),        // 13: ratelimit.config.ratelimit.v3.RateLimitPolicy
-	(*RateLimitReplace)(nil),       // 14: ratelimit.config.ratelimit.v3.RateLimitReplace
-	nil,                            // 15: ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
-	(*structpb.Struct)(nil),        // 16: google.protobuf.Struct
-	(*durationpb.Duration)(nil),    // 17: google.protobuf.Duration
-	(*wrapperspb.UInt64Value)(nil), // 18: google.protobuf.UInt64Value
-	(*wrapperspb.BoolValue)(nil),   // 19: google.protobuf.BoolValue
-	(*wrapperspb.DoubleValue)(nil), // 20: google.protobuf.DoubleValue
+	(NotifyFormat)(0),              // 8: ratelimit.config.ratelimit.v3.NotifyFormat
+	(OnContention)(0),              // 9: ratelimit.config.ratelimit.v3.OnContention
+	(*RateLimitConfig)(nil),        // 10: ratelimit.config.ratelimit.v3.RateLimitConfig
+	(*RateLimitRule)(nil),          // 11: ratelimit.config.ratelimit.v3.RateLimitRule
+	(*RateLimitDescriptor)(nil),    // 12: ratelimit.config.ratelimit.v3.RateLimitDescriptor
+	(*PrefixLengths)(nil),          // 13: ratelimit.config.ratelimit.v3.PrefixLengths
+	(*RateLimitPolicy)(nil),        // 14: ratelimit.config.ratelimit.v3.RateLimitPolicy
+	(*Notify)(nil),                 // 15: ratelimit.config.ratelimit.v3.Notify
+	(*RateLimitReplace)(nil),       // 16: ratelimit.config.ratelimit.v3.RateLimitReplace
+	nil,                            // 17: ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
+	(*structpb.Struct)(nil),        // 18: google.protobuf.Struct
+	(*durationpb.Duration)(nil),    // 19: google.protobuf.Duration
+	(*wrapperspb.UInt64Value)(nil), // 20: google.protobuf.UInt64Value
+	(*wrapperspb.BoolValue)(nil),   // 21: google.protobuf.BoolValue
+	(*wrapperspb.DoubleValue)(nil), // 22: google.protobuf.DoubleValue
 }
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_depIdxs = []int32{
-	11, // 0: ratelimit.config.ratelimit.v3.RateLimitConfig.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
+	12, // 0: ratelimit.config.ratelimit.v3.RateLimitConfig.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
 	4,  // 1: ratelimit.config.ratelimit.v3.RateLimitConfig.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
 	5,  // 2: ratelimit.config.ratelimit.v3.RateLimitConfig.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
-	10, // 3: ratelimit.config.ratelimit.v3.RateLimitConfig.rules:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule
+	11, // 3: ratelimit.config.ratelimit.v3.RateLimitConfig.rules:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule
 	6,  // 4: ratelimit.config.ratelimit.v3.RateLimitConfig.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
 	7,  // 5: ratelimit.config.ratelimit.v3.RateLimitConfig.counting:type_name -> ratelimit.config.ratelimit.v3.Counting
-	8,  // 6: ratelimit.config.ratelimit.v3.RateLimitConfig.on_contention:type_name -> ratelimit.config.ratelimit.v3.OnContention
-	15, // 7: ratelimit.config.ratelimit.v3.RateLimitRule.match:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
-	13, // 8: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	13, // 9: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	5,  // 10: ratelimit.config.ratelimit.v3.RateLimitRule.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
-	16, // 11: ratelimit.config.ratelimit.v3.RateLimitRule.metadata:type_name -> google.protobuf.Struct
-	13, // 12: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	11, // 13: ratelimit.config.ratelimit.v3.RateLimitDescriptor.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
-	16, // 14: ratelimit.config.ratelimit.v3.RateLimitDescriptor.metadata:type_name -> google.protobuf.Struct
-	13, // 15: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
-	4,  // 16: ratelimit.config.ratelimit.v3.RateLimitDescriptor.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
-	5,  // 17: ratelimit.config.ratelimit.v3.RateLimitDescriptor.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
-	12, // 18: ratelimit.config.ratelimit.v3.RateLimitDescriptor.count_by_prefix:type_name -> ratelimit.config.ratelimit.v3.PrefixLengths
-	0,  // 19: ratelimit.config.ratelimit.v3.RateLimitPolicy.unit:type_name -> ratelimit.config.ratelimit.v3.RateLimitUnit
-	14, // 20: ratelimit.config.ratelimit.v3.RateLimitPolicy.replaces:type_name -> ratelimit.config.ratelimit.v3.RateLimitReplace
-	17, // 21: ratelimit.config.ratelimit.v3.RateLimitPolicy.period:type_name -> google.protobuf.Duration
-	2,  // 22: ratelimit.config.ratelimit.v3.RateLimitPolicy.algorithm:type_name -> ratelimit.config.ratelimit.v3.Algorithm
-	18, // 23: ratelimit.config.ratelimit.v3.RateLimitPolicy.burst:type_name -> google.protobuf.UInt64Value
-	17, // 24: ratelimit.config.ratelimit.v3.RateLimitPolicy.min_interval:type_name -> google.protobuf.Duration
-	19, // 25: ratelimit.config.ratelimit.v3.RateLimitPolicy.count_blocked:type_name -> google.protobuf.BoolValue
-	6,  // 26: ratelimit.config.ratelimit.v3.RateLimitPolicy.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
-	1,  // 27: ratelimit.config.ratelimit.v3.RateLimitPolicy.week_starts:type_name -> ratelimit.config.ratelimit.v3.DayOfWeek
-	17, // 28: ratelimit.config.ratelimit.v3.RateLimitPolicy.hold:type_name -> google.protobuf.Duration
-	3,  // 29: ratelimit.config.ratelimit.v3.RateLimitPolicy.unsettled:type_name -> ratelimit.config.ratelimit.v3.Unsettled
-	20, // 30: ratelimit.config.ratelimit.v3.RateLimitPolicy.enforce_percent:type_name -> google.protobuf.DoubleValue
-	7,  // 31: ratelimit.config.ratelimit.v3.RateLimitPolicy.counting:type_name -> ratelimit.config.ratelimit.v3.Counting
-	8,  // 32: ratelimit.config.ratelimit.v3.RateLimitPolicy.on_contention:type_name -> ratelimit.config.ratelimit.v3.OnContention
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	9,  // 6: ratelimit.config.ratelimit.v3.RateLimitConfig.on_contention:type_name -> ratelimit.config.ratelimit.v3.OnContention
+	15, // 7: ratelimit.config.ratelimit.v3.RateLimitConfig.notify:type_name -> ratelimit.config.ratelimit.v3.Notify
+	17, // 8: ratelimit.config.ratelimit.v3.RateLimitRule.match:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
+	14, // 9: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	14, // 10: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	5,  // 11: ratelimit.config.ratelimit.v3.RateLimitRule.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
+	18, // 12: ratelimit.config.ratelimit.v3.RateLimitRule.metadata:type_name -> google.protobuf.Struct
+	14, // 13: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	12, // 14: ratelimit.config.ratelimit.v3.RateLimitDescriptor.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
+	18, // 15: ratelimit.config.ratelimit.v3.RateLimitDescriptor.metadata:type_name -> google.protobuf.Struct
+	14, // 16: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
+	4,  // 17: ratelimit.config.ratelimit.v3.RateLimitDescriptor.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
+	5,  // 18: ratelimit.config.ratelimit.v3.RateLimitDescriptor.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
+	13, // 19: ratelimit.config.ratelimit.v3.RateLimitDescriptor.count_by_prefix:type_name -> ratelimit.config.ratelimit.v3.PrefixLengths
+	0,  // 20: ratelimit.config.ratelimit.v3.RateLimitPolicy.unit:type_name -> ratelimit.config.ratelimit.v3.RateLimitUnit
+	16, // 21: ratelimit.config.ratelimit.v3.RateLimitPolicy.replaces:type_name -> ratelimit.config.ratelimit.v3.RateLimitReplace
+	19, // 22: ratelimit.config.ratelimit.v3.RateLimitPolicy.period:type_name -> google.protobuf.Duration
+	2,  // 23: ratelimit.config.ratelimit.v3.RateLimitPolicy.algorithm:type_name -> ratelimit.config.ratelimit.v3.Algorithm
+	20, // 24: ratelimit.config.ratelimit.v3.RateLimitPolicy.burst:type_name -> google.protobuf.UInt64Value
+	19, // 25: ratelimit.config.ratelimit.v3.RateLimitPolicy.min_interval:type_name -> google.protobuf.Duration
+	21, // 26: ratelimit.config.ratelimit.v3.RateLimitPolicy.count_blocked:type_name -> google.protobuf.BoolValue
+	6,  // 27: ratelimit.config.ratelimit.v3.RateLimitPolicy.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
+	1,  // 28: ratelimit.config.ratelimit.v3.RateLimitPolicy.week_starts:type_name -> ratelimit.config.ratelimit.v3.DayOfWeek
+	19, // 29: ratelimit.config.ratelimit.v3.RateLimitPolicy.hold:type_name -> google.protobuf.Duration
+	3,  // 30: ratelimit.config.ratelimit.v3.RateLimitPolicy.unsettled:type_name -> ratelimit.config.ratelimit.v3.Unsettled
+	22, // 31: ratelimit.config.ratelimit.v3.RateLimitPolicy.enforce_percent:type_name -> google.protobuf.DoubleValue
+	7,  // 32: ratelimit.config.ratelimit.v3.RateLimitPolicy.counting:type_name -> ratelimit.config.ratelimit.v3.Counting
+	9,  // 33: ratelimit.config.ratelimit.v3.RateLimitPolicy.on_contention:type_name -> ratelimit.config.ratelimit.v3.OnContention
+	15, // 34: ratelimit.config.ratelimit.v3.RateLimitPolicy.notify:type_name -> ratelimit.config.ratelimit.v3.Notify
+	8,  // 35: ratelimit.config.ratelimit.v3.Notify.format:type_name -> ratelimit.config.ratelimit.v3.NotifyFormat
+	36, // [36:36] is the sub-list for method output_type
+	36, // [36:36] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_config_ratelimit_v3_rls_conf_proto_init() }
@@ -1553,8 +1707,8 @@ func file_ratelimit_config_ratelimit_v3_rls_conf_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc), len(file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc)),
-			NumEnums:      9,
-			NumMessages:   7,
+			NumEnums:      10,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
