@@ -121,6 +121,12 @@ var starts = []int64{
 	latestValidInstant.UnixNano() - int64(24*time.Hour), latestValidInstant.UnixNano(),
 }
 
+// largeLimits are about the largest number of 32 bits, a budget of 100,000 dollars in micro-dollars, and the largest
+// limit of a rule. Those whose quotients by the period have a rest are among them.
+var largeLimits = [...]uint64{1<<32 - 1, 1 << 32, 1<<32 + 1, 1e11, 1e11 + 7, 1<<48 - 1, 1 << 48}
+
+const firstLarge = 256 - len(largeLimits)
+
 // decode makes the timeline of what a fuzzer or a random source wrote: 8 bytes
 // for the limit, then the script.
 func decode(kind Kind, script []byte) (tl timeline, ok bool) {
@@ -135,9 +141,14 @@ func decode(kind Kind, script []byte) (tl timeline, ok bool) {
 	if b[3] >= 240 {
 		l.Max = uint64(b[3]) * 4000
 	}
+	if i := int(b[3]) - firstLarge; i >= 0 && kind != SlidingWindow {
+		l.Max = largeLimits[i]
+	}
 	if kind == GCRA {
 		l.Max = min(l.Max, uint64(l.Period))
-		l.Burst = uint64(b[4] % 12)
+		if l.Burst = uint64(b[4] % 12); b[4] >= 128 {
+			l.Burst = max(l.Max, 1) - 1
+		}
 		if l.Max > 0 {
 			l.Burst = min(l.Burst, uint64(MaxPeriod)/uint64(l.EmissionInterval())-1)
 		}
@@ -173,7 +184,7 @@ type moment struct {
 // play calls do for one hit after the other, with the verdict on the last one
 // told to it: it aims at the edges that the verdicts speak of.
 func (tl *timeline) play(do func(m moment) Outcome) {
-	at, latest := tl.start, tl.start
+	at, latest, total := tl.start, tl.start, uint64(0)
 	var v Outcome
 	for s := tl.script; len(s) >= 4; s = s[4:] {
 		switch dt := int64(s[1]); {
@@ -223,7 +234,13 @@ func (tl *timeline) play(do func(m moment) Outcome) {
 			m.amount = MaxAmount
 		case s[2] < 250:
 			m.amount = uint64(s[2]) << (s[3] % 40)
+		default:
+			m.amount = capacity / uint64(max(s[3], 1))
 		}
+		if m.amount = min(m.amount, MaxAmount); total+m.amount > MaxScriptCount { // Simulators know no largest count.
+			m.amount = 0
+		}
+		total += m.amount
 		v = do(m)
 	}
 }
