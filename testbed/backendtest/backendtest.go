@@ -58,6 +58,7 @@ func (suite Suite) Run(t *testing.T, open func(t *testing.T) backend.Backend) {
 	t.Run("windows", func(t *testing.T) { suite.testWindows(t, open) })
 	t.Run("raised limit", func(t *testing.T) { suite.testRaisedLimit(t, open) })
 	t.Run("referee", func(t *testing.T) { suite.testReferee(t, open) })
+	t.Run("large", func(t *testing.T) { suite.testLarge(t, open) })
 	t.Run("clock set back", func(t *testing.T) { suite.testClockSetBack(t, open) })
 	t.Run("editor", func(t *testing.T) { suite.testEditor(t, open) })
 	t.Run("concurrent", func(t *testing.T) { suite.testConcurrent(t, open) })

@@ -112,6 +112,7 @@ func (suite *Suite) testHolds(t *testing.T, open func(*testing.T) backend.Backen
 			})
 		}
 		t.Run("mixed", func(t *testing.T) { suite.testRandomly(t, open(t), append(limits, suite.randomLimits()...)) })
+		t.Run("large", func(t *testing.T) { suite.testRandomly(t, open(t), largeHeldLimits()) })
 	})
 	t.Run("concurrent", func(t *testing.T) { testConcurrentHolds(t, open(t)) })
 }
@@ -199,6 +200,20 @@ func heldLimits() (limits []*algorithm.Limit) {
 		&algorithm.Limit{Kind: algorithm.Concurrency, Max: 10, Period: 30 * time.Second, Hold: 30 * time.Second},
 		&algorithm.Limit{Kind: algorithm.Concurrency, Max: 6, Period: time.Minute, Hold: time.Minute},
 	)
+}
+
+// largeHeldLimits returns limits above 2^32 with holds.
+func largeHeldLimits() (limits []*algorithm.Limit) {
+	for _, kind := range []algorithm.Kind{
+		algorithm.FixedWindow, algorithm.FirstHitWindow, algorithm.SlidingWindowCounter, algorithm.GCRA,
+	} {
+		for _, released := range []bool{false, true} {
+			l := *ignoringBlocked(kind, 1e11, time.Hour)
+			l.Hold, l.ReleaseUnsettled = 30*time.Second, released
+			limits = append(limits, &l)
+		}
+	}
+	return limits
 }
 
 // testConcurrentHolds takes and releases holds from many goroutines at once. There are never more than the limit, and

@@ -235,7 +235,7 @@ func (p *randomTest) batch(limits []*algorithm.Limit) (hits []backend.Hit) {
 				Key:       []byte(p.key(n)),
 				TagLength: len("key-"),
 				Limit:     limit,
-				Amount:    uint64(p.rnd.IntN(5)),
+				Amount:    p.amount(limit),
 				Op:        []algorithm.Op{charge, charge, charge, charge, look, refund, force}[p.rnd.IntN(7)],
 				GroupID:   uint16(group),
 				Atomic:    p.rnd.IntN(2) == 0 && !p.suite.NoGroups,
