@@ -16,38 +16,39 @@ import (
 	"ratelimit/src/rules/match"
 )
 
-// Write writes descriptors which do for d without its overrides, list, what d does with them. They belong in front of
-// the descriptors of the rule file. Each that replaces one of the file has a comment with its place. What cannot be
-// written is a comment that says why. The error is ErrTooLarge or that of w.
+// Write writes rules which do for d without its overrides, list, what d does with them: descriptors that belong in
+// front of those of the rule file, or all rules of an ordered list. Each descriptor that replaces one of the file has a
+// comment with its place. What cannot be written is a comment that says why. The error is ErrTooLarge or that of w.
 func Write(w io.Writer, d *rules.Domain, list []overrides.Override) error {
 	x := &exporter{domain: d}
-	x.line(0, "# Limits that were changed at run time. Put these descriptors in front of those of the rule file.")
-	x.line(0, "# One with the comment `replaces` stands for the descriptor at that place: remove that one.")
-	tree, isTree := d.BaseMatcher().(*match.Tree)
-	adjusted, isAdjusted := d.Matcher.(*rules.AdjustedMatcher)
-	wanted := branch{index: make(map[string]*branch)}
-	for i := range list {
-		o := &list[i]
-		pattern, err := overrides.ParsePattern(o.Subject)
-		switch {
-		case err != nil:
-			x.cannot(o, err.Error())
-		case !isTree || !isAdjusted:
-			x.cannot(o, "only trees of descriptors can be written; add a rule with this subject in `match` by hand")
-		default:
-			wanted.add(&pattern, o)
-		}
-	}
-	var children []child
-	if isTree && isAdjusted {
+	if adjusted, isAdjusted := d.Matcher.(*rules.AdjustedMatcher); isAdjusted {
 		x.adjuster = adjusted.Adjuster
-		children = x.childrenOf(&tree.Root, &wanted, nil)
 	}
-	for _, note := range wanted.notes { // The pattern * is for all descriptors.
-		x.line(0, "# %s", note)
+	var wanted []wantedPattern
+	for i := range list {
+		pattern, err := overrides.ParsePattern(list[i].Subject)
+		if err != nil {
+			x.cannot(&list[i], err.Error())
+			continue
+		}
+		wanted = append(wanted, wantedPattern{pattern, &list[i]})
 	}
-	x.line(0, "domain: %s", quote(d.Name))
-	x.writeChanged(children)
+	switch m := d.BaseMatcher().(type) {
+	case *match.Tree:
+		x.line(0, "# Limits that were changed at run time. Put these descriptors in front of those of the rule file.")
+		x.line(0, "# One with the comment `replaces` stands for the descriptor at that place: remove that one.")
+		x.writeTree(m, wanted)
+	case *match.List:
+		x.line(0, "# The rules of the domain with the limits that were changed at run time. Put them in place of those of the")
+		x.line(0, "# rule file.")
+		x.writeList(m, wanted)
+	default:
+		for _, w := range wanted {
+			x.cannot(w.Override, "a tree of limits has no limits of single subjects")
+		}
+		x.line(0, "domain: %s", quote(d.Name))
+		x.line(0, "descriptors: []")
+	}
 	if x.text.Len() >= maxBytes {
 		return ErrTooLarge
 	}
@@ -87,7 +88,12 @@ func (b *branch) add(p *overrides.Pattern, o *overrides.Override) {
 		}
 		b = next
 	}
-	b.notes = append(b.notes, strings.TrimSpace(o.Subject+" "+strings.TrimPrefix(o.Rule, o.Domain+"."))+": "+o.Note())
+	b.notes = append(b.notes, noteOf(o))
+}
+
+// noteOf describes an override for a comment above its rule.
+func noteOf(o *overrides.Override) string {
+	return strings.TrimSpace(o.Subject+" "+strings.TrimPrefix(o.Rule, o.Domain+".")) + ": " + o.Note()
 }
 
 // child is a descriptor below a node of the tree.
@@ -105,8 +111,22 @@ const unknown = "\x00"
 
 type exporter struct {
 	domain   *rules.Domain
-	adjuster rules.Adjuster
+	adjuster rules.Adjuster // nil if nothing is changed
 	text     strings.Builder
+}
+
+// writeTree writes the descriptors of t that have changed limits.
+func (x *exporter) writeTree(t *match.Tree, list []wantedPattern) {
+	wanted := branch{index: make(map[string]*branch)}
+	for _, w := range list {
+		wanted.add(&w.Pattern, w.Override)
+	}
+	children := x.childrenOf(&t.Root, &wanted, nil)
+	for _, note := range wanted.notes { // The pattern * is for all descriptors.
+		x.line(0, "# %s", note)
+	}
+	x.line(0, "domain: %s", quote(x.domain.Name))
+	x.writeChanged(children)
 }
 
 // line writes a line, unless the text is too large.
@@ -323,28 +343,38 @@ func (x *exporter) isChanged(c *child) bool {
 }
 
 // limits returns the limits of the descriptor itself, with the changes.
-func (x *exporter) limits(c *child) (own []*rules.Rule) {
+func (x *exporter) limits(c *child) []*rules.Rule {
 	if c.node.Match == nil {
 		return nil
 	}
+	return x.limitsOf(c.node.Match, c.sample)
+}
+
+// limitsOf returns the limits that the descriptor of m has itself, with the changes for the subject of a request.
+func (x *exporter) limitsOf(m *rules.Match, request []rules.Entry) []*rules.Rule {
+	own := func(m *rules.Match) (list []*rules.Rule) {
+		for _, r := range m.Limits {
+			if r.Descriptor == m.Descriptor {
+				list = append(list, r)
+			}
+		}
+		return list
+	}
+	if x.adjuster == nil {
+		return own(m)
+	}
 	var scratch rules.SearchScratch
 	scratch.Begin(context.Background())
-	for _, r := range x.adjuster.Adjust(c.node.Match, c.sample, &scratch).Limits {
-		if r.Descriptor == c.node.Descriptor {
-			own = append(own, r)
-		}
-	}
-	for i, r := range own {
-		for _, other := range own[:i] {
+	changed := own(x.adjuster.Adjust(m, request, &scratch))
+	for i, r := range changed {
+		for _, other := range changed[:i] {
 			if r.Limit.Kind == other.Limit.Kind && r.Limit.Window() == other.Limit.Window() {
 				x.line(0, "# not written: a change of %s, two of whose limits would have the same window", r.Descriptor.FullName)
-				return slices.DeleteFunc(slices.Clone(c.node.Match.Limits), func(r *rules.Rule) bool {
-					return r.Descriptor != c.node.Descriptor
-				})
+				return own(m)
 			}
 		}
 	}
-	return own
+	return changed
 }
 
 // write writes a descriptor and those below it. parent is the descriptor above; nil at the top.
@@ -363,6 +393,21 @@ func (x *exporter) write(c *child, indent int, parent *rules.Descriptor) {
 	for _, line := range c.level[1:] {
 		x.line(indent, "%s", line)
 	}
+	x.writeLimits(indent, limits)
+	if parent == nil || d.HasChargePath != parent.HasChargePath { // The file may have another default.
+		x.line(indent, "charge: %s", map[bool]string{true: "path", false: "leaf"}[d.HasChargePath])
+	}
+	x.writeSettings(indent, d, d.ShadowMode, parent)
+	if children := x.childrenOf(c.node, c.branch, c.sample); len(children) > 0 {
+		x.line(indent, "descriptors:")
+		for i := range children {
+			x.write(&children[i], indent+1, d)
+		}
+	}
+}
+
+// writeLimits writes the limits of a descriptor or a rule.
+func (x *exporter) writeLimits(indent int, limits []*rules.Rule) {
 	switch len(limits) {
 	case 0:
 	case 1:
@@ -373,27 +418,23 @@ func (x *exporter) write(c *child, indent int, parent *rules.Descriptor) {
 			x.line(indent+1, "- %s", limitText(r))
 		}
 	}
-	if parent == nil || d.HasChargePath != parent.HasChargePath { // The file may have another default.
-		x.line(indent, "charge: %s", map[bool]string{true: "path", false: "leaf"}[d.HasChargePath])
-	}
-	if parent == nil || d.ChargesAllOrNone != parent.ChargesAllOrNone {
+}
+
+// writeSettings writes the settings beside the limits that descriptors and rules of lists have, but for those that d
+// inherits from parent; nil for none.
+func (x *exporter) writeSettings(indent int, d *rules.Descriptor, inShadowMode bool, parent *rules.Descriptor) {
+	if parent == nil || d.ChargesAllOrNone != parent.ChargesAllOrNone { // The file may have another default.
 		x.line(indent, "on_reject: %s", map[bool]string{true: "none", false: "each"}[d.ChargesAllOrNone])
 	}
 	for _, flag := range []struct {
 		name string
 		set  bool
-	}{{"shadow_mode", d.ShadowMode}, {"quota_mode", d.QuotaMode}, {"detailed_metric", d.DetailedMetric}} {
+	}{{"shadow_mode", inShadowMode}, {"quota_mode", d.QuotaMode}, {"detailed_metric", d.DetailedMetric}} {
 		if flag.set {
 			x.line(indent, "%s: true", flag.name)
 		}
 	}
 	if d.AnswerMetadata != nil {
 		x.line(indent, "metadata: %s", jsonOf(d.AnswerMetadata))
-	}
-	if children := x.childrenOf(c.node, c.branch, c.sample); len(children) > 0 {
-		x.line(indent, "descriptors:")
-		for i := range children {
-			x.write(&children[i], indent+1, d)
-		}
 	}
 }
