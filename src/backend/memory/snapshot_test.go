@@ -57,6 +57,9 @@ var snapshotLimits = []*algorithm.Limit{
 	{Kind: algorithm.Concurrency, Max: 20, Period: 30 * time.Second, Hold: 30 * time.Second},
 	// A fixed window that shares the counters of the first one, whose limit is lower.
 	{Kind: algorithm.FixedWindow, Max: 40, Period: time.Minute, CountBlocked: true},
+	{Kind: algorithm.FixedWindow, Max: algorithm.MaxCapacity, Period: 24 * time.Hour, CountBlocked: true},
+	{Kind: algorithm.FirstHitWindow, Max: 1e11, Period: 24 * time.Hour},
+	{Kind: algorithm.GCRA, Max: 1e11, Burst: 1e11 - 1, Period: 24 * time.Hour, Hold: 10 * time.Second},
 }
 
 // randomBatch returns a batch of hits on some of 300 counters.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
@@ -78,8 +79,8 @@ func (opt *options) check(cmd *cobra.Command, args []string) (err error) {
 		return fmt.Errorf("--refuse-at-most %s: write a percentage from 0%% to below 100%%, such as 0.1%%", opt.atMost)
 	}
 	for _, text := range opt.limits {
-		n, err := strconv.ParseUint(text, 10, 32)
-		if err != nil {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil || n > algorithm.MaxCapacity {
 			return fmt.Errorf("--limit %s: write whole numbers from 0 on, such as 10,50", text)
 		}
 		opt.tryLimits = append(opt.tryLimits, n)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -178,6 +179,11 @@ func matchingEntries(r *rules.Rule) (entries []rules.EntryText) {
 func exampleRequest(set *rules.Set, r *rules.Rule, list []rules.EntryText, hits uint64) string {
 	type descriptor struct {
 		Entries []rules.EntryText `json:"entries"`
+		Hits    uint64            `json:"hits_addend,omitempty"`
+	}
+	one := descriptor{Entries: list}
+	if hits > math.MaxUint32 { // That of the request has 32 bits.
+		one.Hits, hits = hits, 0
 	}
 	var entries []rules.Entry
 	for _, e := range list {
@@ -191,7 +197,7 @@ func exampleRequest(set *rules.Set, r *rules.Rule, list []rules.EntryText, hits 
 		Domain      string       `json:"domain"`
 		Descriptors []descriptor `json:"descriptors"`
 		Hits        uint64       `json:"hits_addend,omitempty"`
-	}{r.Domain, []descriptor{{list}}, hits})
+	}{r.Domain, []descriptor{one}, hits})
 	if err != nil || strings.Contains(string(text), "'") { // Print puts the text between single quotes, for a shell.
 		return ""
 	}

@@ -76,6 +76,10 @@ func TestPrintedCommands(t *testing.T) {
 			"Run this, where each counts as 50000,", "OK OK OK OK OVER, OVER; OVER OVER OVER OVER OVER",
 		},
 		{
+			"more than 32 bits", descriptors("- {key: a, rate_limit: {unit: month, requests_per_unit: 100000000003}}"),
+			"Run this, where each counts as 25000000000,", "OK OK OK OK OVER, OVER; OVER OVER OVER OVER OVER",
+		},
+		{
 			"calendar", descriptors("- {key: a, rate_limit: {unit: month, unit_multiplier: 3, calendar: true, time_zone: " +
 				"Asia/Tokyo, requests_per_unit: 2}}"),
 			"allows 2 requests per 3 calendar months from day 1 in Asia/Tokyo.", "OK OK OVER, OVER; OVER OVER OVER",
@@ -157,7 +161,7 @@ func answerTo(t *testing.T, l *limiter.Limiter, text string, now time.Time) stri
 	}
 	req := limiter.Request{Domain: []byte(message.Domain), DefaultAmount: max(uint64(message.HitsAddend), 1), Now: now}
 	for _, d := range message.Descriptors {
-		var to limiter.Descriptor
+		to := limiter.Descriptor{HasAmount: d.HitsAddend != nil, Amount: d.HitsAddend.GetValue()}
 		for _, e := range d.Entries {
 			to.Entries = append(to.Entries, rules.Entry{Key: []byte(e.Key), Value: []byte(e.Value)})
 		}

@@ -1,6 +1,6 @@
 // The dialog that raises, bans, unsets or resets a subject.
 
-import { byID, element, formatCount, ruleName, sendJSON, setText } from "./dom.js";
+import { byID, element, formatCount, formatUnits, ruleName, sendJSON, setText } from "./dom.js";
 import { parseDescriptor } from "./descriptor.js";
 
 const subjectOfAll = "(all)"; // The subject of a counter that all requests of a rule share.
@@ -120,7 +120,7 @@ async function changeLimit(target, action, fields, isDryRun) {
   return [
     ...(isDryRun ? ["Dry run, nothing is changed:"] : []),
     ...limits.map(({ rule, before, after, used, remaining }) => `${ruleName(target.domain, rule)}: ${before === after ? after : `${before} → ${after}`}` +
-      (used === undefined ? "" : `, ${formatCount(used)} used, ${formatCount(remaining)} left`)),
+      (used === undefined ? "" : `, ${formatUnits(used)} used, ${formatUnits(remaining)} left`)),
     ...(subjects === undefined ? [] : [`${isLeast ? "At least " : ""}${formatCount(subjects)} ${subjects === 1 ? "subject has" : "subjects have"} a counter now.`]),
     ...warnings.map((text) => `Note: ${text}.`),
   ];
@@ -136,6 +136,6 @@ async function reset({ domain, rule, subject }) {
     throw new Error(`A request with only ${subject} does not reach the rule ${rule}. Write all entries of a request in Explain, and reset from there.`);
   }
   const { counters: after, before, warning } = await sendJSON("api/counters", change);
-  const lines = after.map((counter, i) => `${ruleName(domain, counter.rule)}: ${formatCount(before[i].used)} used → ${formatCount(counter.used)}`);
+  const lines = after.map((counter, i) => `${ruleName(domain, counter.rule)}: ${formatUnits(before[i].used)} used → ${formatUnits(counter.used)}`);
   return warning ? [...lines, `Note: ${warning}.`] : lines;
 }

@@ -158,6 +158,9 @@ export function formatRate(rate) {
 // formatCount returns a whole number: 12, 1,250, 1.3M.
 export const formatCount = (count) => (count >= 1e6 ? compact : whole).format(count);
 
+// formatUnits returns all digits of a number of units: 12, 99,999,999,999.
+export const formatUnits = (units) => whole.format(units);
+
 // formatSeconds returns a duration with its two largest units: 0.2 s, 5 min 3 s, 2 d 4 h.
 export function formatSeconds(seconds) {
   if (seconds < 10) return `${tenths.format(Math.max(0, seconds))} s`;

@@ -1,6 +1,6 @@
 // The form that explains a request, with the report of /explain.
 
-import { byID, element, formatCount, formatSeconds, pageURL } from "./dom.js";
+import { byID, element, formatCount, formatSeconds, formatUnits, pageURL } from "./dom.js";
 import { parseDescriptor } from "./descriptor.js";
 
 // createExplain returns the section of explanations. changeButton returns a button that changes the limit of a subject.
@@ -116,7 +116,7 @@ function chargeElement(charge, changeButton) {
   add("Shared", charge.shared && `all values of ${charge.shared.join(" and ")} share one counter`);
   add("Replaced", charge.replaced_by && `by ${charge.replaced_by.join(", ")}, so nothing is charged`);
   add("Counter", charge.key);
-  if (charge.key) add("A request", charge.op === "refund" ? `gives ${formatCount(charge.amount)} back` : charge.amount > 0 ? `charges ${formatCount(charge.amount)}` : "charges nothing");
+  if (charge.key) add("A request", charge.op === "refund" ? `gives ${formatUnits(charge.amount)} back` : charge.amount > 0 ? `charges ${formatUnits(charge.amount)}` : "charges nothing");
   if (charge.now) add("Now", stateText(charge.now));
   if (charge.rule && !charge.replaced_by) facts.push(element("div", {}, element("dt", { class: "unseen", textContent: "Change" }), element("dd", {}, changeButton(limitName(charge)))));
   return element("dl", { class: `charge ${charge.now?.over ? "bad" : ""}` }, ...facts);
@@ -127,9 +127,9 @@ const limitName = ({ rule, name }) => (name && !rule.endsWith(`.${name}`) ? `${r
 
 function stateText(state) {
   if (state.before === undefined) return `the store does not answer, so on_store_failure decides: ${state.degraded}`;
-  const share = state.share ? ` of this replica's share of ${formatCount(state.share)}` : "";
-  const held = state.held ? ` (${formatCount(state.held)} of them held by this replica)` : "";
-  const parts = [`${formatCount(state.before)} used${held}, ${formatCount(state.remaining)} left${share}`];
+  const share = state.share ? ` of this replica's share of ${formatUnits(state.share)}` : "";
+  const held = state.held ? ` (${formatUnits(state.held)} of them held by this replica)` : "";
+  const parts = [`${formatUnits(state.before)} used${held}, ${formatUnits(state.remaining)} left${share}`];
   if (state.before > 0) parts.push(`whole again in ${formatSeconds(state.reset_after_us / 1e6)}`);
   if (state.reasons?.includes("interval")) parts.push(`${state.reasons.includes("count") ? "more than is left and " : ""}too soon after the last hit`);
   if (state.cached) parts.push("from the over-limit cache");
