@@ -9,6 +9,7 @@ import (
 	"ratelimit/src/backend"
 	memcachedstore "ratelimit/src/backend/memcached"
 	redisstore "ratelimit/src/backend/redis"
+	rediscredentials "ratelimit/src/backend/redis/credentials"
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
@@ -126,7 +127,9 @@ func open(t *testing.T, s *store, list []rule) *limiter.Limiter {
 			Config:  remote.Config{Timeout: timeout},
 		})
 	} else {
-		c := redisstore.Config{Credentials: s.credentials, Config: remote.Config{Timeout: timeout}}
+		c := redisstore.Config{
+			Credentials: rediscredentials.PerConnection(s.credentials), Config: remote.Config{Timeout: timeout},
+		}
 		switch s.name {
 		case sentinel:
 			c.Sentinel = &redisstore.Sentinel{Primary: s.sentinel.PrimaryName, Addrs: s.sentinel.SentinelAddrs}

@@ -21,10 +21,15 @@ type Redis struct {
 	Addrs []string
 	DB    string // the number of the database; empty for 0.
 	// Auth is "password" or "user:password", from the variable or else from the URL.
-	Auth               string        `env:"AUTH"`
-	AuthFile           string        `env:"AUTH_FILE"`
-	SentinelAuth       string        `env:"SENTINEL_AUTH"`
-	SentinelAuthFile   string        `env:"SENTINEL_AUTH_FILE"`
+	Auth                string `env:"AUTH"`
+	AuthFile            string `env:"AUTH_FILE"`
+	AuthCommand         string `env:"AUTH_COMMAND"` // a program that prints tokens, with arguments.
+	AuthUser            string `env:"AUTH_USER"`    // for tokens that AuthCommand prints without a user.
+	IAM                 AWSIAM `env:"AWS_IAM_"`
+	SentinelAuth        string `env:"SENTINEL_AUTH"`
+	SentinelAuthFile    string `env:"SENTINEL_AUTH_FILE"`
+	SentinelAuthCommand string `env:"SENTINEL_AUTH_COMMAND"`
+
 	PoolSize           int           `env:"POOL_SIZE"`
 	TLS                bool          `env:"TLS"`
 	Timeout            time.Duration `env:"TIMEOUT"`
@@ -56,6 +61,7 @@ func (c *Redis) validate(r *reader, prefix string) {
 	if !r.hasRefusedValue[prefix+"TYPE"] {
 		c.readURL(r, func(word string) string { return prefix + word })
 	}
+	c.validateAuth(r, prefix)
 }
 
 // maxUsualTimeout is the longest time for a call of the store that is no likely mistake.

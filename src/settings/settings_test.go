@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -262,6 +263,60 @@ func TestRedisURL(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s:\n got %+v, %v\nwant %+v", tt.env, got, err, tt.want)
 		}
+	}
+}
+
+// Credentials have one source, and errors show none.
+func TestRedisAuth(t *testing.T) {
+	const iam = "REDIS_URL=rediss://c REDIS_AWS_IAM_AUTH=true REDIS_AWS_IAM_CACHE_NAME=limits REDIS_AWS_IAM_USER_ID=me "
+	const several = "several variables give credentials"
+	for _, tt := range []struct{ env, problem, warning string }{
+		{"REDIS_URL=c:1 REDIS_AUTH_COMMAND=mint REDIS_AUTH_USER=me", "", ""},
+		{"REDIS_URL=c:1 REDIS_AUTH_COMMAND=mint REDIS_AUTH=secret", "REDIS_AUTH=…: " + several, ""},
+		{"REDIS_URL=redis://:secret@c REDIS_AUTH_COMMAND=mint", "REDIS_AUTH=…: " + several, ""},
+		{"REDIS_URL=c:1 REDIS_AUTH_COMMAND=mint REDIS_AUTH_FILE=/secret", "REDIS_AUTH_FILE=…: " + several, ""},
+		{"REDIS_URL=c:1 REDIS_AUTH_USER=me", "", "REDIS_AUTH_USER=me has no effect: REDIS_AUTH_COMMAND is not set"},
+		{
+			"REDIS_TYPE=sentinel REDIS_URL=m,c:1 REDIS_SENTINEL_AUTH_COMMAND=mint REDIS_SENTINEL_AUTH=secret",
+			"REDIS_SENTINEL_AUTH_COMMAND=…: several variables", "",
+		},
+		{iam + "AWS_REGION=eu-central-1", "", ""},
+		{iam + "REDIS_AWS_IAM_REGION=eu-central-1 REDIS_AUTH_COMMAND=mint", "REDIS_AUTH_COMMAND=…: " + several, ""},
+		{iam, "REDIS_AWS_IAM_REGION=: write the region", ""},
+		{iam + "AWS_REGION=r REDIS_URL=c:1", "", "REDIS_AWS_IAM_AUTH=true without REDIS_TLS=true"},
+		{
+			iam + "AWS_REGION=r REDIS_AWS_IAM_CACHE_NAME=master.limits.euc1.cache.amazonaws.com",
+			"write the name of the cache, not its address", "",
+		},
+		{iam + "AWS_REGION=r REDIS_AWS_IAM_USER_ID=", "REDIS_AWS_IAM_USER_ID=: write the user", ""},
+		{iam + "AWS_REGION=r REDIS_AWS_IAM_SERVICE=dynamodb", "write one of elasticache, memorydb", ""},
+		{
+			iam + "AWS_REGION=r REDIS_AWS_IAM_SERVICE=memorydb REDIS_AWS_IAM_SERVERLESS=true",
+			"MemoryDB has no serverless caches", "",
+		},
+		{
+			"REDIS_URL=c:1 REDIS_AWS_IAM_CACHE_NAME=limits", "",
+			"REDIS_AWS_IAM_CACHE_NAME=limits has no effect: REDIS_AWS_IAM_AUTH is not true",
+		},
+		{
+			iam + "REDIS_AWS_IAM_REGION=r REDIS_PERSECOND=true REDIS_PERSECOND_URL=c:2 REDIS_PERSECOND_AWS_IAM_AUTH=true",
+			"REDIS_PERSECOND_AWS_IAM_CACHE_NAME=: write the name", "REDIS_PERSECOND_AWS_IAM_AUTH=true without",
+		},
+	} {
+		_, warnings, err := Read(env(strings.Fields(tt.env)...))
+		problem, warning := fmt.Sprint(err), strings.Join(warnings, "\n")
+		if (err != nil) != (tt.problem != "") || !strings.Contains(problem, tt.problem) ||
+			strings.Contains(problem, "secret") ||
+			(warning != "") != (tt.warning != "") || !strings.Contains(warning, tt.warning) {
+			t.Errorf("%s:\n%s\n%s", tt.env, problem, warning)
+		}
+	}
+	s, _, err := Read(env(strings.Fields(iam + "REDIS_AWS_IAM_REGION=r REDIS_PERSECOND=true " +
+		"REDIS_PERSECOND_URL=rediss://d REDIS_PERSECOND_AWS_IAM_AUTH=true " +
+		"REDIS_PERSECOND_AWS_IAM_CACHE_NAME=d REDIS_PERSECOND_AWS_IAM_USER_ID=u")...))
+	want := AWSIAM{On: true, CacheName: "d", UserID: "u", Region: "r", Service: "elasticache"}
+	if err != nil || s.RedisPerSecond.IAM != want {
+		t.Errorf("%+v, %v", s.RedisPerSecond.IAM, err)
 	}
 }
 

@@ -70,6 +70,14 @@ func (s *Settings) warnUnused(r *reader) {
 		},
 		{isOff: store == "redis" && !s.RedisSplit, toggle: "REDIS_PERSECOND", prefixes: "REDIS_PERSECOND_"},
 		{
+			isOff: store == "redis" && !s.Redis.IAM.On, toggle: "REDIS_AWS_IAM_AUTH",
+			names: "REDIS_AWS_IAM_CACHE_NAME REDIS_AWS_IAM_USER_ID REDIS_AWS_IAM_SERVERLESS",
+		},
+		{
+			isOff: s.RedisSplit && !s.RedisPerSecond.IAM.On, toggle: "REDIS_PERSECOND_AWS_IAM_AUTH",
+			names: "REDIS_PERSECOND_AWS_IAM_CACHE_NAME REDIS_PERSECOND_AWS_IAM_USER_ID REDIS_PERSECOND_AWS_IAM_SERVERLESS",
+		},
+		{
 			isOff: !r.isSet("BACKEND_TYPE"), reason: "BACKEND_TYPE is not memcache", fix: "set BACKEND_TYPE=memcache",
 			names: "MEMCACHE_HOST_PORT MEMCACHE_SRV",
 		},

@@ -3,6 +3,7 @@ package memcached
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,7 +15,9 @@ import (
 const maxReplyBytes = 1024
 
 // Open does nothing, because Memcached needs no command first.
-func (protocol) Open(*remote.Conn) error { return nil }
+func (protocol) Open(context.Context, *remote.Conn) error { return nil }
+
+func (protocol) Renew(*remote.Conn) error { return nil }
 
 // Network returns the network of a server's address: unix for a path, else tcp.
 func (protocol) Network(addr string) string {

@@ -18,9 +18,7 @@ func TestResetPrefixes(t *testing.T) {
 	server.Do(t, "DEBUG", "POPULATE", "3000", "d_user_")
 	server.Do(t, "ACL", "SETUSER", "me", "reset", "on", ">secret", "~*", "+@all", "-scan")
 	prefixes := []backend.KeyPrefix{{Text: []byte("d_user_")}}
-	limited := open(t, Config{Addr: server.Addr, Credentials: func() (string, string, error) {
-		return "me", "secret", nil
-	}})
+	limited := open(t, Config{Addr: server.Addr, Credentials: me})
 	err := limited.ResetPrefixes(t.Context(), prefixes, true, func([][]byte) {})
 	if err == nil || !strings.Contains(err.Error(), "+scan") || !strings.Contains(err.Error(), server.Addr) {
 		t.Errorf("without the right to SCAN: %v", err)

@@ -30,7 +30,10 @@ var causes = []string{causeAuth, causeReadOnly, causeLoading, causeMemory, cause
 
 func (*protocol) CauseOf(err error) string {
 	_, isRedirect := errors.AsType[*remote.Redirect](err)
+	_, lacksToken := errors.AsType[*noTokenError](err)
 	switch {
+	case lacksToken:
+		return causeAuth
 	case errors.Is(err, errNotPrimary):
 		return causeReadOnly
 	case isRedirect, errors.Is(err, remote.ErrSlotWithoutNode):

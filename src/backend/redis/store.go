@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"ratelimit/src/backend/redis/credentials"
 	"ratelimit/src/backend/remote"
 )
 
@@ -20,9 +21,8 @@ type Config struct {
 	Sentinel *Sentinel
 	// Cluster is host:port of some nodes of a cluster, which name the others.
 	Cluster []string
-	// Credentials returns the user and password of each new connection, so that they may
-	// change. AUTH is sent only if one of them is set. Nil means no AUTH.
-	Credentials func() (user, password string, err error)
+	// Credentials gives what each connection authenticates with. Nil means no AUTH.
+	Credentials credentials.Source
 	// DB is the number of the database.
 	DB string
 	// PipelineLimit is the largest number of hits in a batch. 0 means no limit.
@@ -40,7 +40,7 @@ type Sentinel struct {
 	// Addrs are host:port of some sentinels, which name the others.
 	Addrs []string
 	// Credentials are for the sentinels. Nil means no AUTH.
-	Credentials func() (user, password string, err error)
+	Credentials credentials.Source
 }
 
 // Store is a backend.Backend. It answers only while Run runs.
@@ -75,6 +75,12 @@ const (
 // FindServers uses the configured server, or those that sentinels or cluster nodes name.
 // After a failed attempt the servers of the last one stay in use.
 func (p *protocol) FindServers(ctx context.Context, s *remote.Store) {
+	if c := p.cfg.Credentials; c != nil {
+		s.Go(func() { c.Run(ctx) })
+	}
+	if p.cfg.Sentinel != nil && p.cfg.Sentinel.Credentials != nil {
+		s.Go(func() { p.cfg.Sentinel.Credentials.Run(ctx) })
+	}
 	if p.cfg.Sentinel == nil && len(p.cfg.Cluster) == 0 {
 		s.UseLayout(ctx, remote.Layout{Addrs: []string{p.cfg.Addr}})
 		return

@@ -15,11 +15,15 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
+	"ratelimit/src/backend/redis/credentials"
 	"ratelimit/src/backend/remote"
 	"ratelimit/testbed/backendtest"
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/redistest"
 )
+
+// me is a user with a password.
+var me = credentials.PerConnection(func() (string, string, error) { return "me", "secret", nil })
 
 // open runs a store until the test ends.
 func open(t testing.TB, cfg Config) *Store {
@@ -61,7 +65,7 @@ func TestSuite(t *testing.T) {
 			redistest.Options{},
 			func(s *redistest.Server) Config {
 				s.Do(t, rights...)
-				return Config{Addr: s.Addr, Credentials: func() (string, string, error) { return "me", "secret", nil }}
+				return Config{Addr: s.Addr, Credentials: me}
 			},
 		},
 		{"unix socket", some, redistest.Options{UnixSocket: true}, func(s *redistest.Server) Config {
@@ -73,7 +77,7 @@ func TestSuite(t *testing.T) {
 			func(s *redistest.Server) Config {
 				return Config{
 					Addr:        s.Addr,
-					Credentials: func() (string, string, error) { return "me", "secret", nil },
+					Credentials: me,
 					Config: remote.Config{
 						TLS: clientTLS(t, certs),
 					},
@@ -421,10 +425,9 @@ func TestWrongCredentials(t *testing.T) {
 	password := atomic.Pointer[string]{}
 	wrong, right := "guess", "secret"
 	password.Store(&wrong)
-	s := open(t, Config{Addr: server.Addr, Credentials: func() (string, string, error) {
-		return "", *password.Load(),
-			nil
-	}})
+	s := open(t, Config{Addr: server.Addr, Credentials: credentials.PerConnection(func() (string, string, error) {
+		return "", *password.Load(), nil
+	})})
 	h := backend.Hit{Key: []byte("k_"), Limit: window(10, time.Hour), Amount: 1}
 	v := send(t, s, h)
 	if v.Err == nil || strings.Contains(v.Err.Error(), "guess") {

@@ -20,6 +20,7 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
+	"ratelimit/src/backend/redis/credentials"
 	"ratelimit/src/backend/remote"
 	"ratelimit/testbed/backendtest"
 	"ratelimit/testbed/harness"
@@ -27,8 +28,8 @@ import (
 	"ratelimit/testbed/remotetest"
 )
 
-func secret(password string) func() (string, string, error) {
-	return func() (string, string, error) { return "", password, nil }
+func secret(password string) credentials.Source {
+	return credentials.PerConnection(func() (string, string, error) { return "", password, nil })
 }
 
 func TestSuiteOnSentinel(t *testing.T) {

@@ -28,6 +28,9 @@ type Conn struct {
 	totalDeadline    time.Time     // the deadline of all Reads and Writes since setTimeouts
 	lateReadUsed     bool          // lateReadTime has been used since setTimeouts
 	lastReadGotBytes atomic.Bool   // true between a Read that got bytes and the next Read or Write
+	// ValidUntil is when what Opener sent last, such as a token, expires, and RenewAt when Opener.Renew is due. Zero means
+	// never. Only Opener sets them.
+	ValidUntil, RenewAt time.Time
 }
 
 // replyBufferBytes is the size of Conn.Replies.

@@ -41,7 +41,9 @@ func (p fakeProtocol) NewExchanges(int) []Exchange { return []Exchange{&fakeExch
 
 func (fakeProtocol) Network(string) string { return "tcp" }
 
-func (fakeProtocol) Open(*Conn) error { return errors.New("there is no server") }
+func (fakeProtocol) Open(context.Context, *Conn) error { return errors.New("there is no server") }
+
+func (fakeProtocol) Renew(*Conn) error { return nil }
 
 func (fakeProtocol) Ping(*Conn) error { return errors.New("there is no server") }
 

@@ -36,8 +36,12 @@ func (a *Access) WithMinTimeout(timeout time.Duration) *Access {
 type Opener interface {
 	// Network returns the network of an address, such as tcp.
 	Network(addr string) string
-	// Open sends the commands that must come first on a new connection, such as AUTH.
-	Open(c *Conn) error
+	// Open sends the commands that must come first on a new connection, such as AUTH. Ctx ends when the time to connect
+	// is over.
+	Open(ctx context.Context, c *Conn) error
+	// Renew does again what expires, such as AUTH with another token, and sets c.RenewAt to a later time. It is called
+	// between two batches. An error closes the connection.
+	Renew(c *Conn) error
 	// Ping asks the server for a sign of life.
 	Ping(c *Conn) error
 	// IsServerReply reports whether err is the reply of a server, which is therefore reachable.
@@ -71,6 +75,7 @@ func NewLink(a *Access, addr string) *Link {
 
 // Do connects if there is no connection, and performs roundTrip. Ctx bounds only the connecting.
 func (l *Link) Do(ctx context.Context, roundTrip func(*Conn) error) error {
+	l.renewIfDue()
 	if err := l.connectIfNeeded(ctx); err != nil {
 		return err
 	}
@@ -96,6 +101,24 @@ func (l *Link) closeIfStale() {
 	if c := l.conn.Load(); c != nil && (l.openingsAtConnect != l.breaker.TimesOpened() || c.mustBeClosed()) {
 		l.Close()
 	}
+}
+
+// renewIfDue calls Opener.Renew if its time has come. If that fails, the next use opens another connection.
+func (l *Link) renewIfDue() {
+	if c := l.conn.Load(); c == nil || c.RenewAt.IsZero() || time.Now().Before(c.RenewAt) {
+		return
+	}
+	if l.closeIfStale(); l.conn.Load() != nil {
+		_ = l.Perform(l.Renew)
+	}
+}
+
+// untilRenewal returns the time until Opener.Renew is due, and at most longest.
+func (l *Link) untilRenewal(longest time.Duration) time.Duration {
+	if c := l.conn.Load(); c != nil && !c.RenewAt.IsZero() {
+		return max(min(time.Until(c.RenewAt), longest), 0)
+	}
+	return longest
 }
 
 // sendProbe pings the server on a new connection or on that of the last probe. It ignores the
@@ -212,7 +235,7 @@ func (l *Link) dial(ctx context.Context) error {
 	c := newConn(netConn, &l.Figures.openConnections)
 	c.setTimeouts(l.DialTimeout, l.DialTimeout-time.Since(started))
 	defer context.AfterFunc(ctx, func() { _ = c.connUnderTLS.Close() })()
-	err = l.Open(c)
+	err = l.Open(dialCtx, c)
 	if err == nil && c.connUnderTLS != c.Conn {
 		// The ping reads the messages that servers send after the handshake of TLS 1.3. Later
 		// they would look like a reply that no command asked for.

@@ -11,7 +11,7 @@ import (
 // greedyProtocol waits for a greeting of the server.
 type greedyProtocol struct{ fakeProtocol }
 
-func (greedyProtocol) Open(c *Conn) error {
+func (greedyProtocol) Open(_ context.Context, c *Conn) error {
 	_, err := c.Replies.ReadByte()
 	return err
 }

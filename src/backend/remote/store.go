@@ -74,6 +74,9 @@ func New(name string, cfg Config, p Protocol, unknown error, causes ...string) *
 	return s
 }
 
+// Go calls f in a goroutine for which Run waits. Only Protocol.FindServers may call it.
+func (s *Store) Go(f func()) { s.goroutines.Go(f) }
+
 // Run serves Take and Ping until ctx ends. It returns nil when all connections are closed.
 func (s *Store) Run(ctx context.Context) error {
 	s.goroutines.Go(func() { s.measureStalledServers(ctx) })

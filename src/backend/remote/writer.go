@@ -145,7 +145,7 @@ func (w *writer) awaitNextBatch(ctx context.Context) bool {
 			w.refuseAllCalls(err)
 			continue
 		}
-		w.idleWorkTimer.Reset(min(w.doIdleWork(ctx), idleCheckPause))
+		w.idleWorkTimer.Reset(w.connection.untilRenewal(min(w.doIdleWork(ctx), idleCheckPause)))
 		select {
 		case <-w.wakeSignal:
 		case <-w.idleWorkTimer.C:
@@ -169,7 +169,7 @@ func (w *writer) awaitBatchDelay(ctx context.Context) {
 	}
 }
 
-// doIdleWork sends a probe, does upkeep or makes the first connection while no call waits. It
+// doIdleWork sends a probe, renews what expires, does upkeep or makes the first connection while no call waits. It
 // returns the time until something has to be done again.
 func (w *writer) doIdleWork(ctx context.Context) time.Duration {
 	due, wait := w.connection.breaker.ProbeDue(time.Now())
@@ -182,6 +182,7 @@ func (w *writer) doIdleWork(ctx context.Context) time.Duration {
 	if wait > 0 { // While the breaker is open, only probes are sent.
 		return wait
 	}
+	w.connection.renewIfDue()
 	if wait = w.exchange.Upkeep(ctx, w.connection, false); wait > 0 {
 		return wait
 	}
@@ -384,6 +385,7 @@ func (w *writer) sendBatch(ctx context.Context) {
 	w.finishBatch()
 	if err == nil {
 		w.exchange.Upkeep(ctx, w.connection, true)
+		w.connection.renewIfDue()
 	}
 }
 

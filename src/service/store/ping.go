@@ -30,6 +30,7 @@ type Pool struct {
 	pingTimeout                  time.Duration
 	tlsCheck                     storeTLSCheck
 	client
+	minters []*minter // those that mint tokens for it
 
 	mu    sync.Mutex
 	state PoolState // guarded by mu; without its note and outage.
@@ -61,11 +62,24 @@ func (s *Store) addPool(p *Pool, made client) {
 
 // healthNote returns a remark about the pool that does not make the process unready; "": none.
 func (p *Pool) healthNote() string {
+	if note := p.mintingNote(); note != "" {
+		return note
+	}
 	if slow := p.SlowServer(); slow != nil {
 		return p.slowError(slow).ForCallers
 	}
 	if n := p.Stats().OpenBreakers; n > 0 {
 		return output.Plural(n, "server") + " without an answer, only probed"
+	}
+	return ""
+}
+
+// mintingNote returns why there are no new credentials; "": there are.
+func (p *Pool) mintingNote() string {
+	for _, m := range p.minters {
+		if note := m.note(time.Now()); note != "" {
+			return note
+		}
 	}
 	return ""
 }
@@ -177,5 +191,8 @@ func (p *Pool) ping(ctx context.Context) *Error {
 		return p.slowError(slow)
 	}
 	silent := p.labelInMessages + " does not answer"
+	if note := p.mintingNote(); note != "" {
+		silent += ": " + note
+	}
 	return &Error{silent, fmt.Sprintf("%s: %v", silent, err)}
 }

@@ -10,6 +10,7 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/redis"
+	"ratelimit/src/backend/redis/credentials"
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/backend/split"
 	"ratelimit/src/files"
@@ -61,6 +62,9 @@ func (s *Store) openOneRedis(name, label, prefix string, from settings.Redis, hi
 	if err := ReachRedis(&rc, from, cfg.RedisTLS); err != nil {
 		return nil, err
 	}
+	if err := s.mintTokens(p, &rc, from, prefix); err != nil {
+		return nil, err
+	}
 	p.tlsCheck = storeTLSCheck{cmp.Or(rc.Network, "tcp"), from.Addrs[0], from.TLS, prefix + "TLS"}
 	out, err := redis.New(rc)
 	if err != nil {
@@ -71,7 +75,7 @@ func (s *Store) openOneRedis(name, label, prefix string, from settings.Redis, hi
 	return out, nil
 }
 
-// ReachRedis sets in rc the address and the credentials of a Redis.
+// ReachRedis sets in rc the address of a Redis, and its password from a variable or file.
 func ReachRedis(rc *redis.Config, at settings.Redis, files settings.TLSFiles) error {
 	rc.Credentials = redisCredentials(at.Auth, at.AuthFile)
 	rc.DB = at.DB
@@ -93,9 +97,9 @@ func ReachRedis(rc *redis.Config, at settings.Redis, files settings.TLSFiles) er
 	return err
 }
 
-// redisCredentials returns a function that reads auth, which is "user:password" or "password", or a file with the same
-// text.
-func redisCredentials(auth, file string) func() (user, password string, err error) {
+// redisCredentials reads auth, which is "user:password" or "password", or a file with the same text, for each
+// connection.
+func redisCredentials(auth, file string) credentials.PerConnection {
 	reads := new(files.Reads)
 	return func() (string, string, error) {
 		text := auth

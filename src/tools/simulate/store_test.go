@@ -10,14 +10,15 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/redis"
+	"ratelimit/src/backend/redis/credentials"
 	"ratelimit/testbed/redistest"
 )
 
 // A closed store leaves none of its keys in Redis, of whatever form, and all others.
 func TestCloseDeletesKeys(t *testing.T) {
 	t.Parallel()
-	secret := func(password string) func() (string, string, error) {
-		return func() (string, string, error) { return "", password, nil }
+	secret := func(password string) credentials.Source {
+		return credentials.PerConnection(func() (string, string, error) { return "", password, nil })
 	}
 	set := redistest.StartSentinel(t,
 		redistest.SentinelOptions{Password: "watch", Server: redistest.Options{Password: "secret"}})

@@ -1,0 +1,90 @@
+package awsiam
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// request is what SigV4 signs here: a GET without a body, of which the host is the only signed header.
+type request struct {
+	host, region, service string
+	query                 map[string]string
+	life                  time.Duration // whole seconds
+}
+
+// emptyBodySHA256 is the hash of an empty body.
+const emptyBodySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+// presign returns the URL of r with its signature in the query, without a scheme:
+// https://docs.aws.amazon.com/IAM/latest/UserGuide/create-signed-request.html
+func (r *request) presign(k keys, now time.Time) string {
+	const algorithm = "AWS4-HMAC-SHA256"
+	at := now.UTC().Format("20060102T150405Z")
+	day := at[:8]
+	scope := strings.Join([]string{day, r.region, r.service, "aws4_request"}, "/")
+	query := maps.Clone(r.query)
+	if query == nil {
+		query = make(map[string]string)
+	}
+	query["X-Amz-Algorithm"] = algorithm
+	query["X-Amz-Credential"] = k.id + "/" + scope
+	query["X-Amz-Date"] = at
+	query["X-Amz-Expires"] = strconv.Itoa(int(r.life / time.Second))
+	query["X-Amz-SignedHeaders"] = "host"
+	if k.session != "" {
+		query["X-Amz-Security-Token"] = k.session
+	}
+	text := canonicalQuery(query)
+	canonical := strings.Join([]string{"GET", "/", text, "host:" + r.host, "", "host", emptyBodySHA256}, "\n")
+	hash := sha256.Sum256([]byte(canonical))
+	signed := strings.Join([]string{algorithm, at, scope, hex.EncodeToString(hash[:])}, "\n")
+	key := []byte("AWS4" + k.secret)
+	for _, part := range []string{day, r.region, r.service, "aws4_request", signed} {
+		key = hmacSHA256(key, part)
+	}
+	return r.host + "/?" + text + "&X-Amz-Signature=" + hex.EncodeToString(key)
+}
+
+func hmacSHA256(key []byte, text string) []byte {
+	h := hmac.New(sha256.New, key)
+	_, _ = h.Write([]byte(text)) // It never returns an error.
+	return h.Sum(nil)
+}
+
+// canonicalQuery returns the query in the order of its encoded names.
+func canonicalQuery(query map[string]string) string {
+	pairs := make([][2]string, 0, len(query))
+	for name, value := range query {
+		pairs = append(pairs, [2]string{escape(name), escape(value)})
+	}
+	slices.SortFunc(pairs, func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })
+	var b strings.Builder
+	for i, pair := range pairs {
+		if i > 0 {
+			b.WriteByte('&')
+		}
+		b.WriteString(pair[0] + "=" + pair[1])
+	}
+	return b.String()
+}
+
+// escape percent-encodes all bytes of text but letters, digits and -._~. url.QueryEscape makes a blank a plus.
+func escape(text string) string {
+	const digits = "0123456789ABCDEF"
+	var b strings.Builder
+	for i := range len(text) {
+		switch c := text[i]; {
+		case 'A' <= c && c <= 'Z', 'a' <= c && c <= 'z', '0' <= c && c <= '9', strings.IndexByte("-._~", c) >= 0:
+			b.WriteByte(c)
+		default:
+			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
+		}
+	}
+	return b.String()
+}
