@@ -33,10 +33,10 @@ type Request struct {
 // Descriptor is one question of a request: may units pass that match these entries?
 type Descriptor struct {
 	Entries []rules.Entry // in order.
-	// HasAmount says that Amount replaces Request.DefaultAmount for this descriptor. Then 0 units are
+	// Amount replaces Request.DefaultAmount for this descriptor if HasAmount is set. Then 0 units are
 	// a look at the counter, which charges nothing, or the settlement of a hold that nothing was used of.
-	HasAmount bool
 	Amount    uint64
+	HasAmount bool
 	// IsRefund returns the units to the counter instead of charging them. If the entries name a hold, it releases the
 	// hold.
 	IsRefund bool
