@@ -2,18 +2,28 @@
 --
 -- KEYS: state, overrides, versions, removed, ends, history.
 -- ARGV: the step of versions, the time in ms, the most overrides, the most records, the modulus of the sum, a random
--- number that tells a new store from one that it replaces, and for each edit its action (set, unset or restore), ID, override, end in ms (0 for none) and record (empty for none).
+-- number that tells a new store from one that it replaces, the greatest version that the sender knows, and for each edit
+-- its action (set, unset or restore), ID, override, end in ms (0 for none), record (empty for none) and the version that
+-- the sender knows (0 for none).
+--
+-- A store whose version is less than a known one has lost changes. It gets a new number, and greater versions.
 --
 -- The reply is a list with the number that tells this store from one that it replaces, and with the old override and
 -- the new version of each edit: an empty text and 0 for none. It is "too many", and nothing is changed, if there would
 -- be too many overrides.
 local state, overrides, versions, removed, ends, history = unpack(KEYS)
 local step, now, most, records, modulus = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local first, per_edit = 7, 5
+local known = tonumber(ARGV[7])
+local first, per_edit = 8, 6
 local kept_removed, ended_at_once = 10000, 100
 
 local version = tonumber(redis.call('HGET', state, 'version') or '0')
 local sum = tonumber(redis.call('HGET', state, 'sum') or '0')
+
+if known > version then
+  version = known
+  redis.call('HSET', state, 'epoch', ARGV[6])
+end
 
 local function text(number) return string.format('%.0f', number) end
 
@@ -45,6 +55,11 @@ local function set(id, override, until_ms)
   end
 end
 
+local function is_removed_since(id, known_version)
+  local at = redis.call('ZSCORE', removed, id)
+  return at and tonumber(at) > known_version
+end
+
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', now, 'LIMIT', 0, ended_at_once)) do
   remove(id)
 end
@@ -65,8 +80,8 @@ else
     local new_version, is_changed = 0, true
     if action == 'unset' then
       is_changed = old ~= ''
-      if is_changed then remove(id) end
-    elseif action == 'restore' and old ~= '' then
+      remove(id) -- A replica may be about to restore what the store has lost.
+    elseif action == 'restore' and (old ~= '' or is_removed_since(id, tonumber(ARGV[i + 5]))) then
       is_changed = false
     else
       set(id, override, until_ms)

@@ -248,7 +248,7 @@ func TestMemory(t *testing.T) {
 		d.Set = append(d.Set, Versioned{o, uint64(i + 1)})
 		if len(d.Set) == 1000 {
 			g.mu.Lock()
-			g.use(d)
+			g.use(d, false)
 			g.mu.Unlock()
 			d = &Delta{}
 		}

@@ -26,7 +26,8 @@ type Registry struct {
 	commits  uint64              // the number of Commit calls that have returned
 	position uint64              // that of the last Delta
 	epoch    uint64              // that of the last Delta, or of the first Commit
-	highest  uint64              // the greatest version that is known
+	highest  uint64              // the greatest version that the store had
+	known    uint64              // the greatest version that was ever known
 	// isIncomplete says that the store lacks overrides that it lost, because they could not be stored again.
 	isIncomplete bool
 	readAt       time.Time // when the store was read last; zero for never
@@ -92,7 +93,10 @@ func (g *Registry) Commit(ctx context.Context, edits []Edit) ([]Result, error) {
 	if err := g.checkShapes(edits); err != nil {
 		return nil, err
 	}
-	results, epoch, err := g.cfg.Store.Commit(ctx, edits, Limits{Now: g.cfg.Now(), MaxKept: g.cfg.MaxOverrides})
+	g.mu.Lock()
+	limits := Limits{Now: g.cfg.Now(), MaxKept: g.cfg.MaxOverrides, Known: g.known}
+	g.mu.Unlock()
+	results, epoch, err := g.cfg.Store.Commit(ctx, edits, limits)
 	if err != nil {
 		return nil, fmt.Errorf("overrides: %w", err)
 	}
@@ -111,7 +115,7 @@ func (g *Registry) Commit(ctx context.Context, edits []Edit) ([]Result, error) {
 	if g.epoch == 0 { // The store had nothing when it was read.
 		g.epoch = epoch
 	}
-	g.use(d)
+	g.use(d, false)
 	return results, nil
 }
 
@@ -140,8 +144,9 @@ func (g *Registry) checkShapes(edits []Edit) error {
 	return nil
 }
 
-// use puts a delta in force. g.mu is held.
-func (g *Registry) use(d *Delta) {
+// use puts a delta in force. Unless isAll is set, which says that no newer change is known here, overrides with greater
+// versions stay. g.mu is held.
+func (g *Registry) use(d *Delta, isAll bool) {
 	if d.Whole {
 		g.removeMissing(d)
 	}
@@ -154,7 +159,7 @@ func (g *Registry) use(d *Delta) {
 			continue
 		}
 		t := g.table(v.Domain)
-		if old := t.get(&p.pattern, v.Rule); old != nil && old.version >= v.Version {
+		if old := t.get(&p.pattern, v.Rule); old != nil && old.version >= v.Version && !isAll {
 			continue
 		}
 		g.release(t.put(&p.pattern, g.newEntry(&p, v.Version)))
@@ -176,7 +181,7 @@ func (g *Registry) newEntry(p *parsed, version uint64) *entry {
 	}
 	e.limit.uses++
 	g.count++
-	g.highest = max(g.highest, version)
+	g.highest, g.known = max(g.highest, version), max(g.known, version)
 	g.sum = (g.sum + version) % SumModulus
 	return e
 }
@@ -204,14 +209,14 @@ func (g *Registry) remove(id ID) {
 // removeMissing removes each override that is not in d, a whole Delta. g.mu is held.
 func (g *Registry) removeMissing(d *Delta) {
 	var missing []ID
-	g.missingIn(d, func(o Override) { missing = append(missing, o.ID()) })
+	g.missingIn(d, func(o Override, _ uint64) { missing = append(missing, o.ID()) })
 	for _, id := range missing {
 		g.remove(id)
 	}
 }
 
-// missingIn calls yield with each override that is known and not in d, a whole Delta. g.mu is held.
-func (g *Registry) missingIn(d *Delta, yield func(Override)) {
+// missingIn calls yield with each override that is known and not in d, a whole Delta, and its version. g.mu is held.
+func (g *Registry) missingIn(d *Delta, yield func(o Override, version uint64)) {
 	kept := make(map[ID]bool, len(d.Set))
 	for i := range d.Set {
 		kept[d.Set[i].ID()] = true
@@ -219,7 +224,7 @@ func (g *Registry) missingIn(d *Delta, yield func(Override)) {
 	for domain, t := range g.domains {
 		for e := range t.all {
 			if !kept[ID{domain, e.rule(), e.subject}] {
-				yield(e.override(domain))
+				yield(e.override(domain), e.version)
 			}
 		}
 	}
@@ -296,19 +301,17 @@ func (g *Registry) learn(d *Delta, commits uint64) (lost []Edit, more bool) {
 		g.position = 0
 		return nil, true
 	}
+	isAll := d.Whole && g.commits == commits
 	if d.Whole && (g.isIncomplete || d.Epoch != g.epoch || d.Position < g.highest) { // The store has lost changes.
 		if lost = g.lostBy(d); len(lost) > 0 {
 			d.Whole = false // They stay in force here.
 		}
-		if g.commits == commits {
-			g.forgetVersions()
-		}
 	}
-	if d.Whole {
+	if isAll || d.Whole {
 		g.highest = 0
 	}
-	g.highest = max(g.highest, d.Position)
-	g.use(d)
+	g.highest, g.known = max(g.highest, d.Position), max(g.known, d.Position)
+	g.use(d, isAll)
 	g.position, g.epoch = d.Position, d.Epoch
 	if !d.More && g.commits == commits && (g.count != d.Count || g.sum != d.Sum) {
 		// What is known here is not what the store has: perhaps a failover has lost some changes.
@@ -321,22 +324,12 @@ func (g *Registry) learn(d *Delta, commits uint64) (lost []Edit, more bool) {
 // lostBy returns the overrides that the store of d, a whole Delta, has lost.
 func (g *Registry) lostBy(d *Delta) (lost []Edit) {
 	now := g.cfg.Now()
-	g.missingIn(d, func(o Override) {
+	g.missingIn(d, func(o Override, version uint64) {
 		if o.Until.IsZero() || o.Until.After(now) {
-			lost = append(lost, Edit{Override: o, OnlyAbsent: true})
+			lost = append(lost, Edit{Override: o, OnlyAbsent: true, Known: version})
 		}
 	})
 	return lost
-}
-
-// forgetVersions makes versions of a store that has lost them older than all others. g.mu is held.
-func (g *Registry) forgetVersions() {
-	for _, t := range g.domains {
-		for e := range t.all {
-			e.version = 0
-		}
-	}
-	g.sum, g.highest = 0, 0
 }
 
 // maxRestored is how many overrides are stored again in one step.
@@ -475,6 +468,6 @@ func Apply(set *rules.Set, list []Override) (*rules.Set, error) {
 		o.Until = time.Time{}
 		d.Set = append(d.Set, Versioned{o, uint64(i + 1)})
 	}
-	g.use(d)
+	g.use(d, true)
 	return g.Over(set), nil
 }

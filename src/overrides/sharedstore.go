@@ -59,7 +59,7 @@ func (s *SharedStore) Commit(ctx context.Context, edits []Edit, limits Limits) (
 	words = append(words, s.keys[:]...)
 	words = append(words, strconv.Itoa(1+rand.IntN(maxVersionStep)), strconv.FormatInt(limits.Now.UnixMilli(), 10),
 		strconv.Itoa(limits.MaxKept), strconv.Itoa(MaxHistory), strconv.FormatUint(SumModulus, 10),
-		strconv.FormatUint(1+rand.Uint64N(SumModulus-1), 10))
+		strconv.FormatUint(1+rand.Uint64N(SumModulus-1), 10), strconv.FormatUint(limits.Known, 10))
 	for i := range edits {
 		e := &edits[i]
 		record := Record{At: limits.Now.UTC(), Action: ActionSet, Override: e.Override, By: e.By}
@@ -81,7 +81,8 @@ func (s *SharedStore) Commit(ctx context.Context, edits []Edit, limits Limits) (
 			}
 			text = string(data)
 		}
-		words = append(words, action, e.ID().text(), encodeOverride(&e.Override), strconv.FormatInt(end, 10), text)
+		words = append(words, action, e.ID().text(), encodeOverride(&e.Override), strconv.FormatInt(end, 10), text,
+			strconv.FormatUint(e.Known, 10))
 	}
 	reply, err := s.command(ctx, s.keys[0], words...)
 	if err != nil {

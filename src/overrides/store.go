@@ -24,6 +24,8 @@ type Store interface {
 type Limits struct {
 	Now     time.Time // Overrides that have ended before it are removed, some at a time.
 	MaxKept int       // the number of overrides
+	// Known is the greatest version that the caller knows. A store that has only smaller ones has lost changes.
+	Known uint64
 }
 
 // Edit sets or removes one override.
@@ -31,8 +33,10 @@ type Edit struct {
 	Override
 	// Remove removes the override that has the ID. Otherwise it is set.
 	Remove bool
-	// OnlyAbsent leaves an override with the same ID as it is. It is for overrides that the store has lost.
+	// OnlyAbsent leaves an override with the same ID as it is. It is for overrides that the store has lost. One that was
+	// removed after its version Known stays away.
 	OnlyAbsent bool
+	Known      uint64
 	// By is the address of the client, for the history. With OnlyAbsent there is no record.
 	By string
 }

@@ -12,7 +12,7 @@ import (
 	"ratelimit/src/rules"
 )
 
-// entry is an override in a table. It is immutable once readers can find it, but for version, which only writers use.
+// entry is an override in a table. It is immutable once readers can find it.
 type entry struct {
 	hash    uint64
 	subject string // the text of the pattern
