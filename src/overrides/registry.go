@@ -32,6 +32,7 @@ type Registry struct {
 	isIncomplete bool
 	readAt       time.Time // when the store was read last; zero for never
 	failure      error     // why the store could not be followed last; nil if it could
+	failures     uint64    // the number of reads that failed
 }
 
 // Config configures a Registry. Store and MaxOverrides are required.
@@ -284,6 +285,8 @@ func (g *Registry) setFailure(err error) {
 	isNew := (err == nil) != (g.failure == nil)
 	if g.failure = err; err == nil {
 		g.readAt = g.cfg.Now()
+	} else {
+		g.failures++
 	}
 	g.mu.Unlock()
 	if isNew {
@@ -444,16 +447,17 @@ func (g *Registry) History(ctx context.Context) ([]Record, error) { return g.cfg
 
 // State is what a Registry knows of its Store.
 type State struct {
-	Count   int       // the number of overrides, with those that have ended and are still there
-	ReadAt  time.Time // when the store was read last; zero for never
-	Failure error     // why the store cannot be followed now; nil if it can
+	Count    int       // the number of overrides, with those that have ended and are still there
+	ReadAt   time.Time // when the store was read last; zero for never
+	Failure  error     // why the store cannot be followed now; nil if it can
+	Failures uint64    // the number of reads that failed
 }
 
 // State returns the state of the registry.
 func (g *Registry) State() State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return State{g.count, g.readAt, g.failure}
+	return State{g.count, g.readAt, g.failure, g.failures}
 }
 
 // Apply returns set with the overrides in list, none of which ends.

@@ -399,8 +399,8 @@ func TestLostChangesOfAFullStore(t *testing.T) {
 		g.follow(t.Context())
 		await(t, []*Registry{g}, 0, "user=eve ban")
 	}
-	if len(said) != 1 || said[0] == nil || restored != 0 {
-		t.Errorf("said %v, %d were stored again", said, restored)
+	if failures := g.State().Failures; len(said) != 1 || said[0] == nil || restored != 0 || failures != 5 {
+		t.Errorf("said %v, %d were stored again, %d failures", said, restored, failures)
 	}
 	isFull = false
 	for range 3 {

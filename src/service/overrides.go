@@ -20,9 +20,8 @@ import (
 type changedLimits struct {
 	*foundation
 	registry *overrides.Registry
-	note     string // why changes do not last; empty if they do
-	isOff    bool   // OVERRIDES_MAX is 0
-	failures metrics.Counter
+	note     string                 // why changes do not last; empty if they do
+	isOff    bool                   // OVERRIDES_MAX is 0
 	hits     metrics.Counter        // those that a changed limit decided
 	denied   metrics.Counter        // those that a changed limit refused
 	failing  atomic.Pointer[string] // why the store cannot be read; nil if it can
@@ -85,7 +84,6 @@ func (c *changedLimits) logState(err error) {
 	}
 	text := err.Error()
 	c.failing.Store(&text)
-	c.failures.Add(1)
 	c.log.Warnf("limits changed at run time cannot be read, and stay as they are known here: %v", err)
 }
 
@@ -116,7 +114,7 @@ func (c *changedLimits) figures() overrideFigures {
 	if st.ReadAt.IsZero() {
 		st.ReadAt = time.Unix(0, 0)
 	}
-	return overrideFigures{st.Count, st.ReadAt, c.failures.Load(), c.hits.Load(), c.denied.Load()}
+	return overrideFigures{st.Count, st.ReadAt, st.Failures, c.hits.Load(), c.denied.Load()}
 }
 
 // Record implements limiter.Recorder: it counts hits that a changed limit decided.
