@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -54,6 +55,9 @@ func fill(m protoreflect.Message, node *yaml.Node) error {
 		if value.Tag == "!!null" {
 			continue
 		}
+		if isLarge(key, value) { // requests_per_unit has 32 bits
+			key = "large_requests_per_unit"
+		}
 		field := m.Descriptor().Fields().ByName(protoreflect.Name(key))
 		if field == nil {
 			return fmt.Errorf("line %d: the messages have no field %s", value.Line, key)
@@ -63,6 +67,12 @@ func fill(m protoreflect.Message, node *yaml.Node) error {
 		}
 	}
 	return nil
+}
+
+// isLarge reports whether a number needs the field for large limits.
+func isLarge(key string, value *yaml.Node) bool {
+	var n uint64
+	return key == "requests_per_unit" && value.Decode(&n) == nil && n > math.MaxUint32
 }
 
 // set sets one field.
@@ -116,6 +126,10 @@ func convert(field protoreflect.FieldDescriptor, empty protoreflect.Value, node 
 		var n uint32
 		err := node.Decode(&n)
 		return protoreflect.ValueOfUint32(n), err
+	case protoreflect.Uint64Kind:
+		var n uint64
+		err := node.Decode(&n)
+		return protoreflect.ValueOfUint64(n), err
 	case protoreflect.EnumKind:
 		word := field.Enum().Values().ByName(protoreflect.Name(strings.ToUpper(node.Value)))
 		if word == nil {
@@ -143,7 +157,7 @@ func message(m protoreflect.Message, node *yaml.Node) (protoreflect.Message, err
 		}
 		s, err := structpb.NewStruct(metadata)
 		return proto.Message(s).ProtoReflect(), err
-	case "google.protobuf.UInt32Value", "google.protobuf.BoolValue":
+	case "google.protobuf.UInt64Value", "google.protobuf.BoolValue":
 		field := m.Descriptor().Fields().ByName("value")
 		v, err := convert(field, m.NewField(field), node)
 		if err == nil {

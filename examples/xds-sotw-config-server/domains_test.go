@@ -42,6 +42,8 @@ descriptors:
     share_threshold: true
     rate_limit: {unit: week, requests_per_unit: 5, name: all}
     descriptors: *below
+  - key: budget
+    rate_limit: {unit: month, requests_per_unit: 100_000_000_000, algorithm: gcra, burst: 50_000_000_000}
 `
 
 // What services make of the messages is what they would have made of the files.
