@@ -13,6 +13,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"ratelimit/testbed/browser"
 	"ratelimit/testbed/memcachedtest"
 	"ratelimit/testbed/redistest"
 )
@@ -171,6 +172,12 @@ func TestLargeLimitsInTools(t *testing.T) {
 	if code != 2 || !strings.Contains(errOut, "is not a number of at most 281474976710656") {
 		t.Errorf("%d, %s", code, errOut)
 	}
+	page := browser.Start(t).Open(t, "http://"+u.debug+"/", 1280)
+	page.Type("#explain-domain", "llm")
+	page.Type("#explain-descriptors", "fixed=a")
+	page.Click("#explain-form button[type=submit]")
+	page.Await("document.querySelector('#explain-result .charge')?.textContent.includes(" +
+		"'7 used, 281,474,976,710,649 left')")
 	out, _, code := program(t, "check", "--strict", rules.files)
 	if code != 0 || !strings.Contains(out, "show a limit of "+budgetText+" as 4294967295") {
 		t.Errorf("%d, %s", code, out)
@@ -184,5 +191,52 @@ func TestLargeLimitsInTools(t *testing.T) {
 	if code != 1 || !strings.Contains(out+errOut,
 		`bad.yaml:3:56: requests_per_unit is out of range: "281474976710657"; write 0 to 281474976710656`) {
 		t.Errorf("%d, %s%s", code, out, errOut)
+	}
+}
+
+// Recordings with large charges are replayed, compared and measured in whole numbers, and tests of rules expect them.
+func TestLargeLimitsOffline(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("new/llm.yaml", "domain: llm\ndescriptors:\n"+budgetRules[0])
+	write("old/llm.yaml", strings.Replace("domain: llm\ndescriptors:\n"+budgetRules[0], "100_", "40_", 1))
+	write("new/llm_test.yaml", "rules: .\ntests:\n- name: budget\n  steps:\n"+
+		"  - {ask: 'llm: fixed=a', hits: 99999999999, expect: OK, statuses: [{limit: 100000000000, remaining: 1}]}\n"+
+		"  - {ask: 'llm: fixed=a', hits: 2, expect: OVER_LIMIT}\n")
+	var lines strings.Builder
+	for i := range 61 {
+		fmt.Fprintf(&lines, `{"at":"%ds","request":{"domain":"llm","descriptors":[{"entries":[{"key":"fixed","value":"a"}],`+
+			`"hitsAddend":"999999999"}]}}`+"\n", i)
+	}
+	recording := write("recording.jsonl", lines.String())
+	for _, test := range []struct {
+		command []string
+		want    string
+	}{
+		{[]string{"test", filepath.Join(dir, "new")}, "1 test, 2 requests"},
+		{[]string{"simulate", recording, "--config", filepath.Join(dir, "new")}, `"limitRemaining":39000000061,`},
+		{
+			[]string{"diff", filepath.Join(dir, "old"), filepath.Join(dir, "new"), "--requests", recording},
+			"limit: 40000000000 per year -> 100000000000 per year (looser)\n\n61 requests replayed: 21 get another answer",
+		},
+		{
+			[]string{"propose", recording, filepath.Join(dir, "new"), "--limit", "50000000000"},
+			"llm.fixed  --limit      50000000000       18.033%              100%",
+		},
+	} {
+		if out, errOut, _ := program(t, test.command...); !strings.Contains(out, test.want) {
+			t.Errorf("%v: %s%s", test.command, out, errOut)
+		}
 	}
 }

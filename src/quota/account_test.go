@@ -54,6 +54,14 @@ func TestAccount(t *testing.T) {
 			{at: 2003 * ms, report: 0, inUse: 24, outstanding: 26},
 			{at: 2004 * ms, report: 0, inUse: 16, outstanding: 26},
 		},
+		"more units than one assignment can have": {
+			{at: 1000 * ms, assign: 1<<32 - 1, inUse: 1<<32 - 1, outstanding: 1<<32 - 1},
+			{at: 1001 * ms, assign: 1<<32 - 1, inUse: 1<<33 - 2, outstanding: 1<<33 - 2},
+			{at: 1002 * ms, assign: 1, inUse: 1<<33 - 1, outstanding: 1<<33 - 1},
+			{at: 1003 * ms, assign: 1, inUse: 1 << 33, outstanding: 1 << 33},
+			{at: 1004 * ms, assign: 1, inUse: 1<<33 + 1, outstanding: 1<<33 + 1},
+			{at: 1005 * ms, report: 1 << 33, inUse: 1<<33 + 1, outstanding: 1},
+		},
 	} {
 		m := &member{outstanding: make([]uint64, 1)}
 		for i, step := range steps {
