@@ -205,7 +205,7 @@ func (m *model) serve(w http.ResponseWriter, _ *http.Request) {
 	m.most = max(m.most, m.settled+m.open-m.budget-m.excess)
 	m.mu.Unlock()
 	<-m.decide()
-	tokens := rand.IntN(2*m.reserved - 200) // less than reserved on average, and often more
+	tokens := 1 + rand.IntN(2*m.reserved-200) // less than reserved on average, and often more
 	m.mu.Lock()
 	m.open -= m.reserved
 	m.settled += tokens
@@ -277,6 +277,61 @@ func TestTokenBudgetOfParallelCalls(t *testing.T) {
 					t.Errorf("%d tokens too many were settled or open at once", over)
 				}
 				r.used(t, "alex", m.settled)
+			})
+		}
+	}
+}
+
+// asGateway makes the configuration ask as Envoy AI Gateway does: for 0 units before a request and for its tokens at
+// the end, without the name of a hold. A response without tokens charges nothing.
+func asGateway(t *testing.T, config *document) {
+	t.Helper()
+	for _, actions := range config.at("actions") {
+		actions.Content = actions.Content[:1]
+	}
+	config.set(t, "number", "0")
+	config.set(t, "format", "%DYNAMIC_METADATA(llm:tokens)%")
+}
+
+// A gateway that asks first and charges later admits all calls that arrive before the first charge. With
+// reserve_on_check it admits those for whose estimate there is room, and what they use exceeds the budget by at most
+// what they use beyond the estimate.
+func TestReserveOnCheck(t *testing.T) {
+	const calls, budget, estimate = 1000, 200_000, 500
+	for name, c := range map[string]struct {
+		limit string
+		first int // calls of the first burst that pass
+	}{
+		"nothing is reserved": {"", calls},
+		"an estimate":         {fmt.Sprintf("reserve_on_check: {estimate: %d, for: 10m}", estimate), budget / estimate},
+		"a learned estimate":  {"reserve_on_check: {estimate: learned, for: 10m}", 100}, // A hundredth of the budget at first.
+	} {
+		for store, env := range holdStores {
+			t.Run(name+", "+store, func(t *testing.T) {
+				m := &model{reserved: estimate, budget: budget}
+				r := startHoldsRecipe(t, "token-budget", "llm.yaml", env(t), func(t *testing.T, rules *document) {
+					limit := fmt.Sprintf("{unit: year, requests_per_unit: %d, %s}", budget, c.limit)
+					var n yaml.Node
+					if err := yaml.Unmarshal([]byte(limit), &n); err != nil {
+						t.Fatal(err)
+					}
+					*rules.at("rate_limit")[0] = *n.Content[0]
+				}, m.serve)
+				f := r.envoy(t, asGateway)
+				first := m.burst(t, f, calls, calls)
+				used, excess := m.settled, m.excess
+				if want := (map[int]int{200: c.first, 429: calls - c.first}); c.first < calls && !maps.Equal(first, want) ||
+					first[200] != c.first {
+					t.Errorf("these statuses came this often: %v, want %v", first, want)
+				}
+				r.used(t, "alex", used)
+				second := m.burst(t, f, calls, 1)
+				r.used(t, "alex", m.settled)
+				t.Logf("first %v used %d, %d more than estimated; then %v used %d more", first, used, excess, second,
+					m.settled-used)
+				if c.limit != "" && m.settled > budget+m.excess {
+					t.Errorf("%d of %d are used, and only %d of them are more than estimated", m.settled, budget, m.excess)
+				}
 			})
 		}
 	}

@@ -11,6 +11,17 @@ import (
 // HoldID names a hold: a hash of the name that the caller gave it. The zero value stands for no hold.
 type HoldID [16]byte
 
+// Unnamed is the id of a hold that a counter takes for a caller that cannot name one. A Charge with it opens a hold
+// without an id. A Force settles the oldest open hold without an id, and a Refund releases it; if there is none, they
+// only charge and do nothing.
+var Unnamed = HoldID{
+	0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+}
+
+// maxUnnamedScan is how many open holds are searched for one without an id. In a counter whose holds all have none, the
+// first one is it.
+const maxUnnamedScan = 1000
+
 // A counter keeps at most MaxOpenHolds open holds, and remembers at most MaxDoneHolds holds that were settled or
 // released.
 const (
@@ -79,16 +90,26 @@ func (s *HeldState) Take(l *Limit, at int64, op Op, amount uint64, id HoldID) Ou
 		s.WindowStart = start // A clock that was set back finds the count in its own window.
 	}
 	now, expired, expiredUnits := s.expireHolds(l, at)
-	own := s.Holds.find(id)
+	var own place
+	switch {
+	case id != Unnamed:
+		own = s.Holds.find(id)
+	case !op.CanBeRefused():
+		own = s.Holds.oldestUnnamed()
+	}
 	view := s.Holds.view(own)
 	view.Expired, view.ExpiredUnits = expired, expiredUnits
 	base := func(op Op, amount uint64) Outcome { return s.Base.Take(l, at, op, amount) }
 	v, change := HeldOutcome(l, view, op, amount, id != HoldID{}, base)
-	switch change {
-	case OpenHold:
+	switch {
+	case change == OpenHold && id == Unnamed:
+		s.Holds.open(place{}, HoldID{}, now, amount)
+	case change == OpenHold:
 		s.Holds.open(own, id, now, amount)
-	case CloseHold:
+	case change == CloseHold && id != Unnamed:
 		s.Holds.close(own, id, now)
+	case change == CloseHold && own.row != 0:
+		s.Holds.leaveGap(own)
 	}
 	if count, units := s.Holds.OpenHolds(); count > 0 {
 		f := Forecast{

@@ -62,6 +62,17 @@ func (s *HoldSet) lastOpened() int64 {
 	return int64(s.block[s.opened.rowIndex(s.opened.end-1)][rowTime])
 }
 
+// oldestUnnamed returns the place of the oldest open hold without an id.
+func (s *HoldSet) oldestUnnamed() place {
+	for position := s.opened.first; position != s.opened.end && position-s.opened.first < maxUnnamedScan; position++ {
+		i := s.opened.rowIndex(position)
+		if row := &s.block[i]; row[0]|row[1] == 0 && row[rowUnits] != gapUnits {
+			return place{row: i + 1}
+		}
+	}
+	return place{}
+}
+
 // view returns what a hit needs to know. own is the place of its hold.
 func (s *HoldSet) view(own place) (v HoldView) {
 	v.OpenHolds, v.OpenUnits = s.OpenHolds()
@@ -93,14 +104,17 @@ func (s *HoldSet) close(p place, id HoldID, now int64) {
 	s.finish(p, id, now, 0)
 }
 
-// expireOldest makes the oldest open hold done, which has expired at the time end. Its units were charged.
+// expireOldest makes the oldest open hold done, which has expired at the time end. Its units were charged. One without
+// an id is forgotten, as nobody can ask for it.
 func (s *HoldSet) expireOldest(end int64) {
+	row := &s.block[s.opened.rowIndex(s.opened.first)]
+	if row[0]|row[1] == 0 {
+		s.forgetOldest(&s.opened)
+		return
+	}
+	id, units := row.id(), row[rowUnits]
 	s.makeDoneRoom(true)
-	i := s.opened.rowIndex(s.opened.first)
-	id, units := s.block[i].id(), s.block[i][rowUnits]
-	p := s.find(id)
-	p.row = i + 1 // A hold whose id is zero is not found.
-	s.finish(p, id, end, units)
+	s.finish(s.find(id), id, end, units)
 }
 
 // makeDoneRoom makes room for one more hold that is done. isNew says that it is not done yet. It reports whether places

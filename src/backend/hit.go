@@ -29,7 +29,8 @@ type Hit struct {
 	// Amount is at most algorithm.MaxAmount.
 	Amount uint64
 	Op     algorithm.Op
-	// HoldID names the hold that Op opens (Charge), settles with Amount (Force) or releases (Refund). It is zero for a
+	// HoldID names the hold that Op opens (Charge), settles with Amount (Force) or releases (Refund). It is
+	// algorithm.Unnamed for the oldest one of those that have no name, and zero for a
 	// hit that is none. Only limits with a Hold have one. See algorithm.HeldState.
 	HoldID algorithm.HoldID
 	// GroupID is the same number for hits that pass or fail together. They are neighbours in the batch.

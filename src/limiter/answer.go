@@ -72,13 +72,15 @@ func (st *Status) IsUndecided() bool { return st.StoreFailed || st.CallerLeft }
 
 // Charge is one limit that applies to a descriptor, and its verdict.
 type Charge struct {
-	Rule       *rules.Rule // nil if the limit came with the request.
-	Limit      rules.Rate
-	Algorithm  *algorithm.Limit // the arithmetic of the limit.
-	Op         algorithm.Op     // Status.Op. That of a canary differs if only one of the rules has holds.
-	CounterKey []byte           // names the counter of the limit. The Answer owns the bytes.
-	// RequestedAmount is Status.Amount. After DryRun it also includes what earlier descriptors of the
-	// request would charge to the same counter.
+	Rule      *rules.Rule // nil if the limit came with the request.
+	Limit     rules.Rate
+	Algorithm *algorithm.Limit // the arithmetic of the limit.
+	// Op is Status.Op. That of a canary differs if only one of the rules has holds; with reserve_on_check a hit that
+	// charges is a Force.
+	Op         algorithm.Op
+	CounterKey []byte // names the counter of the limit. The Answer owns the bytes.
+	// RequestedAmount is Status.Amount, or the estimate if the hit reserves that. After DryRun it also includes what
+	// earlier descriptors of the request would charge to the same counter.
 	RequestedAmount uint64
 	Verdict         *backend.Verdict // the store's. The Answer owns it; nil before the store has answered.
 	Over            bool             // true if the limit refuses: it is exceeded, and enforced.
@@ -131,7 +133,7 @@ func (c *Charge) ChargedUnits() uint64 {
 // unitsOfHit is ChargedUnits without those of expired reservations.
 func (c *Charge) unitsOfHit() uint64 {
 	v := c.Verdict
-	reserves := c.Rule != nil && c.Rule.HoldIDKey != "" && c.Rule.Limit.Kind != algorithm.Concurrency
+	reserves := c.Rule != nil && c.Rule.Limit.Hold > 0 && c.Rule.Limit.Kind != algorithm.Concurrency
 	switch {
 	case c.Op == algorithm.Force && v.HoldClosed && reserves:
 		return c.RequestedAmount

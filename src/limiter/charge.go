@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"fmt"
 
 	"ratelimit/src/algorithm"
@@ -102,21 +103,44 @@ func (l *Limiter) chargeMatch(
 	}
 	op = operationOf(d, action)
 	holdID := backend.NewHoldID(holdName)
+	reserves := action == rules.TakeHold && len(holdName) == 0 && !d.IsRefund && !req.IgnoresHolds
 	group, replacing := b.nextGroupID(), a.Domain.HasReplacingRules
 	for _, r := range m.Limits {
 		isHeld := r.HoldIDKey != ""
 		if r.Unlimited || replacing && b.replaced.IsReplaced(r) || action != rules.TakeHold && !isHeld {
 			continue
 		}
-		hit := l.addCharge(req, a, i, Charge{Rule: r, Limit: r.Rate, Op: op, Algorithm: &r.Limit, IsCanary: isCanary})
+		c := Charge{Rule: r, Limit: r.Rate, Op: op, Algorithm: &r.Limit, IsCanary: isCanary}
+		if r.Reserve != nil && reserves && a.Statuses[i].Amount > 0 {
+			c.Op = algorithm.Force
+		}
+		hit := l.addCharge(req, a, i, c)
 		if isHeld {
 			hit.HoldID = holdID
 		}
+		if r.Reserve != nil && reserves {
+			l.reserve(&a.Charges[len(a.Charges)-1], hit)
+		}
 		if m.ChargesAllOrNone && !l.cfg.ChargeAllOrNothing {
-			hit.GroupID, hit.Atomic = group, op == algorithm.Charge
+			hit.GroupID, hit.Atomic = group, hit.Op == algorithm.Charge
 		}
 	}
 	return op, nil
+}
+
+// reserve makes hit, a check, take a hold of the estimate. A hit that charges settles the oldest such hold.
+func (l *Limiter) reserve(c *Charge, hit *backend.Hit) {
+	hit.HoldID = algorithm.Unnamed
+	if hit.Op != algorithm.Charge {
+		return
+	}
+	estimate := c.Rule.Reserve.Estimate
+	if estimate == 0 && l.cfg.Estimates != nil {
+		estimate = l.cfg.Estimates.Estimate(c)
+	}
+	most := max(c.Algorithm.Capacity(), 1)
+	c.RequestedAmount = min(cmp.Or(estimate, most/100, 1), most)
+	hit.Amount = c.RequestedAmount
 }
 
 // addCharge adds charge, which is one of descriptor i, and its hit. It returns the hit, which is valid until the next

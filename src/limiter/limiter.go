@@ -24,10 +24,17 @@ type Recorder interface {
 	Record(*Request, *Answer)
 }
 
+// Estimates returns how many units a check of c reserves, whose rule has no estimate. 0 stands for a hundredth of the
+// limit. It must be safe for concurrent use.
+type Estimates interface {
+	Estimate(c *Charge) uint64
+}
+
 // Config configures a Limiter.
 type Config struct {
 	Backend   backend.Backend // keeps the counters; required.
 	Recorders []Recorder      // count each decision, in order.
+	Estimates Estimates       // for rules without an estimate; nil: a hundredth of the limit
 
 	// These fields say how keys are written; see rules.KeyFormat. By default keys are those of envoyproxy/ratelimit.
 	KeyPrefix  string // the first part of every key in the store.

@@ -156,10 +156,12 @@ func (r *Registry) countCharge(table *RuleTable[ruleStats], req *limiter.Request
 	if v := c.Verdict; isFallback || v.Err != nil && !v.CallerLeft() {
 		stats.add(unanswered+ruleCounter(v.Fallback), 1)
 	}
-	if c.Rule != nil && c.Rule.HoldIDKey != "" {
+	hasHolds, reserves := c.Rule != nil && c.Rule.Limit.Hold > 0, c.Rule != nil && c.Rule.Reserve != nil
+	if hasHolds {
 		stats.countHold(&c.Verdict.Outcome, c.ChargedUnits())
 	}
-	if c.Op != algorithm.Charge { // A refund or a settlement is no hit.
+	// A refund or a settlement is no hit. With reserve_on_check a hit settles the oldest reservation.
+	if c.Op != algorithm.Charge && !(reserves && st.Op == algorithm.Charge) {
 		if c.Verdict.Err == nil {
 			outcome := outcomeRefunded
 			if c.Op == algorithm.Force {
@@ -193,7 +195,7 @@ func (r *Registry) countHits(h *hitCounts, a *limiter.Answer, st *limiter.Status
 	v, amount := c.Verdict, st.Amount
 	// Another limit of the request refused, so that this one was not charged.
 	uncharged := !v.Over && !v.Charged && amount > 0 && v.Fallback == backend.FallbackError
-	if c.Rule != nil && c.Rule.HoldIDKey != "" && !a.Over && !a.Shadowed {
+	if c.Rule != nil && c.Rule.Limit.Hold > 0 && !a.Over && !a.Shadowed {
 		uncharged = false // The hold is open already: the request was repeated.
 	}
 	if uncharged && st.Match != nil && st.Match.ChargesAllOrNone {

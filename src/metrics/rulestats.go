@@ -35,7 +35,7 @@ func (r *Registry) UseRules(set *rules.Set) {
 		r.ruleStats.remove(old.Of(o).Load(), now)
 	}
 	for _, o := range added {
-		isShownAtZero := o.Rule != nil && (o.Rule.HoldIDKey != "" || o.Rule.Enforcement != nil)
+		isShownAtZero := o.Rule != nil && (o.Rule.Limit.Hold > 0 || o.Rule.Enforcement != nil)
 		if isShownAtZero || r.ruleStats.byName[o.Name()] != nil {
 			table.Of(o).Store(r.openStats(o))
 		}
@@ -84,7 +84,7 @@ func (r *Registry) openStats(o Owner) *ruleStats {
 	if rule == nil {
 		return s
 	}
-	if rule.HoldIDKey != "" {
+	if rule.Limit.Hold > 0 {
 		s.hasHolds.Store(true)
 	}
 	if rule.Enforcement != nil {

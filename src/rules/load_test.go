@@ -204,6 +204,9 @@ func describe(r *rules.Rule) string {
 	if r.WhyExact != "" {
 		s += ", exact: " + r.WhyExact
 	}
+	if r.Reserve != nil {
+		s += ", reserves " + r.Reserve.String()
+	}
 	if r.Notify != nil {
 		s += ", notify " + r.Notify.String()
 	}

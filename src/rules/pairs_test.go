@@ -68,6 +68,7 @@ var pairKeys = []pairKey{
 	{"rate_limit", "hold", "30s", map[string]string{"hold_id": "id"}},
 	{"rate_limit", "hold_id", "call", map[string]string{"hold": "20s"}},
 	{"rate_limit", "unsettled", "release", map[string]string{"hold": "20s", "hold_id": "id"}},
+	{"rate_limit", "reserve_on_check", "{estimate: 2, for: 20s}", nil},
 	{"rate_limit", "on_store_failure", "deny", nil},
 	{"rate_limit", "counting", "leased", nil},
 	{"rate_limit", "on_contention", "refuse", map[string]string{"counting": "leased"}},

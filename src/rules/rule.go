@@ -84,6 +84,7 @@ type Rule struct {
 	Replaces  []string // names of rules that do not apply to requests that this rule applies to. Read only
 	Limit     algorithm.Limit
 	HoldIDKey string           // the key of the entry that names a hold of Limit; empty if Limit has no holds
+	Reserve   *Reservation     // what a request for 0 units reserves; nil for nothing
 	Fallback  backend.Fallback // decides when the store does not answer
 	Counting  backend.Counting
 	// OnContention is Wait unless Counting is Leased.

@@ -94,7 +94,7 @@ var Settings = []Setting{
 	},
 	{
 		Name: "hold", ExcludesUnlimited: true, isInLine: true, isInShort: true,
-		value: func(r *Rule) any { return when(r.Limit.Hold > 0, FormatDuration(r.Limit.Hold)) },
+		value: func(r *Rule) any { return when(r.HoldIDKey != "", FormatDuration(r.Limit.Hold)) },
 		words: func(r *Rule) string {
 			switch {
 			case r.Limit.Kind == algorithm.Concurrency: // It is nothing but holds, which its number tells.
@@ -107,12 +107,23 @@ var Settings = []Setting{
 	},
 	{
 		Name: "hold_id", ExcludesUnlimited: true, Needs: "hold", NeedsFix: "hold: <duration>", isInLine: true,
-		value: func(r *Rule) any { return when(r.Limit.Hold > 0, r.HoldIDKey) },
+		value: func(r *Rule) any { return when(r.HoldIDKey != "", r.HoldIDKey) },
 	},
 	{
 		Name: "unsettled", ExcludesUnlimited: true, Needs: "hold", NeedsFix: "hold: <duration>", isInLine: true,
 		Algorithms: windowAlgorithms, WhyOthersLack: ", which always releases holds that expire", OthersFix: "remove it",
-		value: func(r *Rule) any { return when(r.Limit.ReleaseUnsettled, "release") },
+		value: func(r *Rule) any { return when(r.HoldIDKey != "" && r.Limit.ReleaseUnsettled, "release") },
+	},
+	{
+		Name: "reserve_on_check", ExcludesUnlimited: true, isInLine: true, isInShort: true, Algorithms: windowAlgorithms,
+		WhyOthersLack: ", whose requests name their holds", OthersFix: "remove it",
+		value: func(r *Rule) any { return when(r.Reserve != nil, r.Reserve) },
+		words: func(r *Rule) string {
+			if r.Reserve.Estimate == 0 {
+				return ", checks reserve what is learned"
+			}
+			return fmt.Sprintf(", checks reserve %d", r.Reserve.Estimate)
+		},
 	},
 	{Name: "on_store_failure", ExcludesUnlimited: true, isInLine: true, value: func(r *Rule) any {
 		return when(r.Fallback != backend.FallbackError, r.Fallback.String())
@@ -190,7 +201,8 @@ func (s *Setting) valueOf(r *Rule) any {
 }
 
 // LimitSettings yields the keys and values of the limit as rule files have them, without settings that have their
-// default. Values are string, int, uint32, uint64, float64, bool, []string or *Notification.
+// default. Values are string, int, uint32, uint64, float64, bool, []string, *Notification or
+// *Reservation.
 func (r *Rule) LimitSettings() iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		for i := range Settings {

@@ -7,6 +7,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/candidate"
+	"ratelimit/src/estimates"
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator/denials"
 	"ratelimit/src/operator/unmatched"
@@ -16,7 +17,7 @@ import (
 
 // newLimiter makes the limiter, which also judges candidate rules if differences is not nil. It tells its decisions to
 // the log and to recorders.
-func newLimiter(s *foundation, store *store.Store, differences *candidate.Tracker,
+func newLimiter(s *foundation, store *store.Store, learned *estimates.Learner, differences *candidate.Tracker,
 	recorders ...limiter.Recorder,
 ) *candidate.Judge {
 	if n := s.Settings.LogDenials; n > 0 {
@@ -28,7 +29,8 @@ func newLimiter(s *foundation, store *store.Store, differences *candidate.Tracke
 	cfg := candidate.Config{
 		Limiter: limiter.Config{
 			Backend:            store.Backend,
-			Recorders:          recorders,
+			Recorders:          append(recorders, learned),
+			Estimates:          learned,
 			KeyPrefix:          s.Settings.CacheKeyPrefix,
 			EscapeKeys:         s.Settings.CacheKeyFormat == "v2",
 			ShadowMode:         s.Settings.ShadowMode,

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"ratelimit/src/candidate"
+	"ratelimit/src/estimates"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator"
@@ -86,7 +87,8 @@ func New(cfg Config) (_ *Service, err error) {
 	if err != nil {
 		return nil, err
 	}
-	limiter := newLimiter(f, store, differences,
+	learned := estimates.New()
+	limiter := newLimiter(f, store, learned, differences,
 		slices.Concat([]limiter.Recorder{f.counters, changed, notifier}, sinks.recorders, observers.recorders)...)
 	candidate := newCandidate(f, differences, limiter, changed)
 	editor := newEditor(f, store, limiter.Limiter)
@@ -97,6 +99,7 @@ func New(cfg Config) (_ *Service, err error) {
 		sinks.useRules(set)
 		observers.UseRules(set)
 		store.UseRules(set)
+		learned.UseRules(set)
 		candidate.useLive(set)
 		limiter.UseRules(set)
 		divvy.openIfNeeded(set)

@@ -248,6 +248,9 @@ func (p *randomTest) batch(limits []*algorithm.Limit) (hits []backend.Hit) {
 			h := &hits[len(hits)-1]
 			if h.Limit.Hold > 0 && p.rnd.IntN(5) > 0 {
 				h.HoldID = backend.NewHoldID([]byte{'a' + byte(p.rnd.IntN(6))})
+				if p.rnd.IntN(3) == 0 {
+					h.HoldID = algorithm.Unnamed
+				}
 			}
 			p.nameWindow(h)
 		}

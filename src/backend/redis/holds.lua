@@ -28,6 +28,7 @@ local function with_holds()
   local pack, numbers = struct.pack, struct.unpack
   local most_open, most_done = 100000, 16384
   local most_seen = 32 -- so many of the oldest open holds are in a reply
+  local most_searched = 1000 -- so many open holds are searched for one without an id
   -- newest, opened, oldest, done_oldest, offset, units, count, first, next, done_first, chunks, dones
   local sums, sets = '>I7I7I7I7I7I7I3I5I5I4I2I3', {}
 
@@ -216,18 +217,18 @@ local function with_holds()
           local units = units_of(set, item)
           h.expired = h.expired + 1
           if not h.release then h.charged = h.charged + units end
+          if not h.release then
+            local late = set.stepped and 0 or due - at
+            if h.under.name ~= 'fixed_window' then
+              charge(h, units, late)
+            elseif now - late >= h.start then
+              sum = sum + units -- In a window the time does not matter.
+            end
+          end
           if #item == 23 then
             local id = item:sub(8)
             put(set, id, false)
-            if not h.release then
-              local late = set.stepped and 0 or due - at
-              if h.under.name ~= 'fixed_window' then
-                charge(h, units, late)
-              elseif now - late >= h.start then
-                sum = sum + units -- In a window the time does not matter.
-              end
-              finish(set, id, at + h.hold, units)
-            end
+            if not h.release then finish(set, id, at + h.hold, units) end
           end
           remove(set, set.first, units)
         until set.count == 0 or set.first >= stop
@@ -271,6 +272,20 @@ local function with_holds()
     return set
   end
 
+  -- oldest_unnamed returns the place and the units of the oldest open hold without an id, or nil.
+  local function oldest_unnamed(set)
+    local place, stop, size = set.first, set.first, 4
+    if set.count == 0 then return end
+    while place < set.next and place - set.first < most_searched do
+      if place >= stop then
+        stop, size = fetch(set, place, size), min(size * 2, 256)
+      end
+      local item = get(set, pack('>I5', place))
+      if #item == 14 then return place, (numbers('>I7', item, 8)) end
+      place = #item == 5 and numbers('>I5', item) + 1 or place + 1
+    end
+  end
+
   return {
     sets = sets,
     -- look removes the holds that have expired first. The state has what the verdict needs of the holds, in the order
@@ -289,7 +304,10 @@ local function with_holds()
         if forgets or set.count > 0 and set.oldest <= last then expirer()(set, h, last) end
       end
       local record, known, units, place, chunk = id ~= '' and get(set, id), 0, 0, nil, nil
-      if record and #record == 12 then
+      if h.unnamed and (h.ask == 'force' or h.ask == 'refund') then
+        place, units = oldest_unnamed(set)
+        known, units = place and 1 or 0, units or 0
+      elseif record and #record == 12 then
         place, units = numbers('>I5I7', record)
         known = 1
       elseif record then
@@ -305,7 +323,7 @@ local function with_holds()
     -- judge decides as HeldOutcome of package algorithm. s.change is what happens to the hold: 'open', 'close' or
     -- false.
     judge = function(s, h)
-      local set, under, named, op = s.set, h.under, h.id ~= '', nil
+      local set, under, named, op = s.set, h.under, h.unnamed or h.id ~= '', nil
       local known, charged = s[5], s[6]
       local asks, over, add, a, b = h.ask == 'charge' or h.ask == 'look', false, 0, nil, nil
       -- A look at the counter corrects it if the clock was set back.
@@ -343,7 +361,7 @@ local function with_holds()
         if s.chunk then forget_in_chunk(set, s.chunk, id) end
         if s.change == 'close' then
           if s.place then remove(set, s.place, s[6]) end
-          finish(set, id, set.now, 0)
+          if not h.unnamed then finish(set, id, set.now, 0) end
           return
         end
       end

@@ -38,6 +38,7 @@ while k <= #KEYS do
       min_interval = 0, window = 0, bucket = a + 8, release = flags >= 16, id = ARGV[a + 12], hold = ARGV[a + 13] + 0,
       keep = ARGV[a + 14] + 0, start = ARGV[a + 15] + 0, stop = ARGV[a + 16] + 0,
     }
+    if h.id == string.rep('\255', 16) then h.id, h.unnamed = '', true end
     if letter ~= 'n' then k = k + 1 end
     h.set, a = KEYS[k], a + 17
   end

@@ -225,7 +225,7 @@ func (t *Tracker) Record(req *limiter.Request, a *limiter.Answer) {
 				t.count(r, Hits, c, hits, req.Descriptors[i].Entries)
 			}
 			if a.Over && c.Over && bits>>32 < r.samplers[DeniedHits].threshold.Load() {
-				t.count(r, DeniedHits, c, st.Amount, req.Descriptors[i].Entries)
+				t.count(r, DeniedHits, c, max(c.RequestedAmount, 1), req.Descriptors[i].Entries)
 			}
 		}
 	}

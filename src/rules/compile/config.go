@@ -178,6 +178,7 @@ type RateLimitConfig struct {
 	Hold      *Positioned[time.Duration] `yaml:"hold"`
 	HoldID    *Positioned[string]        `yaml:"hold_id"`
 	Unsettled *Positioned[string]        `yaml:"unsettled"`
+	Reserve   *ReserveConfig             `yaml:"reserve_on_check"`
 
 	// HasReadProblem says that the reader has reported a problem in the limit, and put in a value of its own.
 	HasReadProblem bool
@@ -191,6 +192,17 @@ type NotifyConfig struct {
 	URL    *Positioned[string]               `yaml:"url"`
 	Format *Positioned[string]               `yaml:"format"` // one of rules.NotifyFormats; "json" by default
 }
+
+// ReserveConfig says what a request for 0 units reserves.
+type ReserveConfig struct {
+	rules.Pos
+	// Estimate is learned if it is nil or 0.
+	Estimate *Positioned[Estimate]      `yaml:"estimate"`
+	For      *Positioned[time.Duration] `yaml:"for"` // RateLimitConfig.Hold if that is set, and required otherwise
+}
+
+// Estimate is a number of units; 0 for the word learned.
+type Estimate uint64
 
 // Positioned is an optional value with its position.
 type Positioned[T any] struct {

@@ -140,7 +140,7 @@ func (c *limitCompiler) ruleWithLimit(base *rules.Rule, path string, of datafile
 	r.LimitsFile = nil
 	if of.Unlimited {
 		r.Unlimited, r.Rate, r.Limit = true, rules.Rate{UnitMultiplier: 1}, algorithm.Limit{}
-		r.HasPeriod, r.HoldIDKey, r.Enforcement = false, "", nil
+		r.HasPeriod, r.HoldIDKey, r.Reserve, r.Enforcement = false, "", nil, nil
 		r.Counting, r.OnContention, r.WhyExact = backend.Exact, backend.Wait, ""
 		return &r
 	}

@@ -28,6 +28,35 @@ func (c *report) setMatchHold(m *rules.Match, own []*rules.Rule, cfg *LimitsConf
 	}
 }
 
+// setReservation sets what a check reserves. The limit l of r has its own holds already.
+func (c *limitCompiler) setReservation(r *rules.Rule, l *algorithm.Limit, cfg *RateLimitConfig) {
+	v := cfg.Reserve
+	if v == nil || l.Kind == algorithm.Concurrency {
+		return
+	}
+	switch {
+	case cfg.Hold != nil && v.For != nil:
+		c.problems.Add(v.For.Pos, "remove it: hold is also the time of a reservation", "hold and for exclude each other")
+	case cfg.Hold == nil && v.For == nil:
+		c.problems.Add(v.Pos, "add `for: 2m`: the longest time until a request is charged", "reserve_on_check has no for")
+	case cfg.Hold == nil:
+		l.Hold, l.ReleaseUnsettled = v.For.Value, true
+		c.checkHoldTime(v.For)
+	}
+	r.Reserve = &rules.Reservation{For: l.Hold}
+	if v.Estimate != nil {
+		r.Reserve.Estimate = uint64(v.Estimate.Value)
+	}
+	if e := v.Estimate; e != nil && r.Reserve.Estimate > l.Max && l.Max > 0 && !isOfFile(r) {
+		c.problems.Add(e.Pos, "write a smaller one", "an estimate of %d is above the limit of %d, so all checks are refused",
+			r.Reserve.Estimate, l.Max)
+	}
+	if b := cfg.CountBlocked; b != nil && b.Value && cfg.Hold == nil {
+		c.problems.Add(b.Pos, "remove one of them",
+			"reserve_on_check and count_blocked: true exclude each other: a refused check reserves nothing")
+	}
+}
+
 // setHold sets what the limit l of r has for its holds: hold, hold_id and unsettled.
 func (c *limitCompiler) setHold(r *rules.Rule, l *algorithm.Limit, cfg *RateLimitConfig) {
 	hold, id, isConcurrency := cfg.Hold, cfg.HoldID, l.Kind == algorithm.Concurrency
@@ -68,6 +97,17 @@ func (c *limitCompiler) setHold(r *rules.Rule, l *algorithm.Limit, cfg *RateLimi
 	}
 }
 
+// holdPos returns the position of what gives the limit holds.
+func (cfg *RateLimitConfig) holdPos() rules.Pos {
+	switch {
+	case cfg.Hold != nil:
+		return cfg.Hold.Pos
+	case cfg.Reserve != nil:
+		return cfg.Reserve.Pos
+	}
+	return cfg.Pos
+}
+
 func (c *limitCompiler) checkHoldTime(v *Positioned[time.Duration]) {
 	text := rules.FormatDuration(v.Value)
 	switch {
@@ -91,6 +131,9 @@ func (c *report) checkOpenHolds(at rules.Pos, holds uint64) {
 // warnUnlikelyHold warns of values of a hold that are probably mistakes.
 func (c *limitCompiler) warnUnlikelyHold(r *rules.Rule, l *algorithm.Limit, cfg *RateLimitConfig) {
 	v := cfg.Hold
+	if v == nil && cfg.Reserve != nil {
+		v = cfg.Reserve.For
+	}
 	if v == nil {
 		return
 	}
@@ -104,7 +147,7 @@ func (c *limitCompiler) warnUnlikelyHold(r *rules.Rule, l *algorithm.Limit, cfg 
 			rules.FormatDuration(l.Hold),
 			rules.FormatDuration(l.Period))
 	}
-	if slices.ContainsFunc(r.Path, func(level rules.Level) bool { return level.Key() == r.HoldIDKey }) {
+	if slices.ContainsFunc(r.Path, func(level rules.Level) bool { return level.Key() == r.HoldIDKey }) && cfg.Hold != nil {
 		warnHoldIDCounted(&c.warnings, cfg.HoldID)
 	}
 }

@@ -121,6 +121,7 @@ func (c *limitCompiler) setLimit(r *rules.Rule, cfg *RateLimitConfig, d *rules.D
 	}
 	l.Calendar = c.compileCalendar(r, cfg, l.Kind)
 	c.setHold(r, &l, cfg)
+	c.setReservation(r, &l, cfg)
 	if l.Kind == algorithm.Concurrency {
 		l.Period = l.Hold
 	}
@@ -146,6 +147,19 @@ func (c *limitCompiler) setLimit(r *rules.Rule, cfg *RateLimitConfig, d *rules.D
 	r.Limit = l
 	c.warnUselessSettings(&l, cfg)
 	c.warnUnlikelyHold(r, &l, cfg)
+	c.warnBudget(&l, cfg)
+}
+
+// minBudget is from how many units on a gcra of a day or more is taken for a budget.
+const minBudget = 10_000
+
+// warnBudget warns of a gcra that is probably meant as a budget of a day or more.
+func (c *limitCompiler) warnBudget(l *algorithm.Limit, cfg *RateLimitConfig) {
+	if l.Kind == algorithm.GCRA && l.Period >= 24*time.Hour && l.Burst+1 >= l.Max && (l.Hold > 0 || l.Max >= minBudget) {
+		c.warnings.Add(cfg.Algorithm.Pos, "write `algorithm: fixed_window` for a budget, with `calendar: true` for days of a "+
+			"time zone, or a smaller burst", "this gcra refills all the time, so nearly twice %d can pass in %s", l.Max,
+			rules.FormatDuration(l.Period))
+	}
 }
 
 // parseAlgorithm returns the algorithm that v names; fixed_window if v is nil.
@@ -284,8 +298,8 @@ func (c *limitCompiler) warnUselessSettings(l *algorithm.Limit, cfg *RateLimitCo
 
 func (c *limitCompiler) checkStoreSupport(l *algorithm.Limit, cfg *RateLimitConfig) {
 	s := &c.options.Store
-	if s.WhyNoHolds != "" && cfg.Hold != nil {
-		c.problems.Add(cfg.Hold.Pos, "use "+s.adviseOtherStores(), "%s cannot keep holds: %s", s.StoreName, s.WhyNoHolds)
+	if s.WhyNoHolds != "" && l.Hold > 0 {
+		c.problems.Add(cfg.holdPos(), "use "+s.adviseOtherStores(), "%s cannot keep holds: %s", s.StoreName, s.WhyNoHolds)
 		return
 	}
 	if len(s.Algorithms) > 0 && !slices.Contains(s.Algorithms, l.Kind) {

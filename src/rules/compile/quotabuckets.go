@@ -35,7 +35,7 @@ func (c *limitCompiler) checkDivisible(l *algorithm.Limit, cfg *RateLimitConfig)
 		c.problems.Add(cfg.Algorithm.Pos, "put it into a domain without quota_buckets",
 			"concurrency cannot be divided into quotas: proxies do not report when a request ends")
 	case l.Hold > 0:
-		c.problems.Add(cfg.Hold.Pos, "put it into a domain without quota_buckets",
+		c.problems.Add(cfg.holdPos(), "put it into a domain without quota_buckets",
 			"a limit with holds cannot be divided into quotas: proxies report requests, not holds")
 	case l.MinInterval > 0:
 		c.problems.Add(cfg.MinInterval.Pos, "put it into a domain without quota_buckets",

@@ -38,8 +38,9 @@ func (cfg *RateLimitConfig) position(setting string) (at rules.Pos, ok bool) {
 	return at, false
 }
 
-func (p *Positioned[T]) position() rules.Pos  { return p.Pos }
-func (cfg *NotifyConfig) position() rules.Pos { return cfg.Pos }
+func (p *Positioned[T]) position() rules.Pos   { return p.Pos }
+func (cfg *NotifyConfig) position() rules.Pos  { return cfg.Pos }
+func (cfg *ReserveConfig) position() rules.Pos { return cfg.Pos }
 
 // refuseBesideUnlimited reports the settings that exclude `unlimited: true`.
 func (c *limitCompiler) refuseBesideUnlimited(cfg *RateLimitConfig) {
@@ -72,8 +73,11 @@ func (c *limitCompiler) checkSettings(cfg *RateLimitConfig, kind algorithm.Kind,
 		if !on[s.Needs] {
 			c.problems.Add(at, "add `"+s.NeedsFix+"`, or remove it", "%s means nothing without %s", s.Name, s.Needs)
 		}
-		if s.ExcludesHold && cfg.Hold != nil && kind != algorithm.Concurrency {
-			c.problems.Add(at, "remove one of them", "hold and %s exclude each other", s.Name)
+		for _, other := range []string{"hold", "reserve_on_check"} {
+			_, hasOther := cfg.position(other)
+			if s.ExcludesHold && hasOther && kind != algorithm.Concurrency {
+				c.problems.Add(at, "remove one of them", "%s and %s exclude each other", other, s.Name)
+			}
 		}
 		if !s.IsFor(kind) {
 			c.problems.Add(at, fixAlgorithm(s), "%s means nothing to the algorithm %v%s", s.Name, kind, s.WhyOthersLack)

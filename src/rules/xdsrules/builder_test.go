@@ -246,6 +246,12 @@ func (b builder) limit() *configv3.RateLimitPolicy {
 	if b.one(5) {
 		m.Notify = b.notify()
 	}
+	if b.one(6) && m.Algorithm != configv3.Algorithm_CONCURRENCY {
+		m.ReserveOnCheck = &configv3.ReserveOnCheck{Estimate: pick[uint64](b, 0, 0, 1, 1)}
+		if m.Hold == nil {
+			m.ReserveOnCheck.For = durationpb.New(pick(b, time.Second, time.Minute))
+		}
+	}
 	if b.one(6) {
 		m.EnforcePercent = wrapperspb.Double(pick(b, 0, 0.5, 10, 10, 99.9, 100))
 	}

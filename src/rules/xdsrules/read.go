@@ -52,6 +52,7 @@ var (
 	descriptorFields = compile.FieldsByKey[compile.DescriptorConfig]()
 	ruleFields       = compile.FieldsByKey[compile.RuleConfig]()
 	limitFields      = compile.FieldsByKey[compile.RateLimitConfig]()
+	reserveFields    = compile.FieldsByKey[compile.ReserveConfig]()
 	notifyFields     = compile.FieldsByKey[compile.NotifyConfig]()
 	prefixFields     = compile.FieldsByKey[compile.PrefixLengthsConfig]()
 )
@@ -151,6 +152,11 @@ func (r *reader) readField(f *sentField, target any) {
 	case **compile.PrefixLengthsConfig:
 		*target = &compile.PrefixLengthsConfig{Pos: rules.Pos{File: r.placeOf(f)}}
 		r.readMessage((*target).File+".", f.value.Message(), prefixFields, *target)
+	case **compile.ReserveConfig:
+		*target = &compile.ReserveConfig{Pos: rules.Pos{File: r.placeOf(f)}}
+		r.readMessage((*target).File+".", f.value.Message(), reserveFields, *target)
+	case **compile.Positioned[compile.Estimate]:
+		*target = positioned(r, f, compile.Estimate(f.value.Uint()))
 	case **compile.NotifyConfig:
 		*target = &compile.NotifyConfig{Pos: rules.Pos{File: r.placeOf(f)}}
 		r.readMessage((*target).File+".", f.value.Message(), notifyFields, *target)

@@ -28,6 +28,7 @@ var (
 	limitMapKind      = newMapKind[compile.RateLimitConfig]("a rate_limit")
 	replacesMapKind   = &mapKind{"replaces", map[string][]int{"name": nil}}
 	prefixesMapKind   = newMapKind[compile.PrefixLengthsConfig]("count_by_prefix")
+	reserveMapKind    = newMapKind[compile.ReserveConfig]("reserve_on_check")
 	notifyMapKind     = newMapKind[compile.NotifyConfig]("notify")
 	mapKinds          = []*mapKind{fileMapKind, descriptorMapKind, ruleMapKind, limitMapKind, replacesMapKind}
 	// ignoredMapKind is a map inside a value that has no effect, of which a warning has told.
@@ -92,6 +93,10 @@ func (r *reader) readField(f field, target any) {
 		*target = r.readNetworks(f)
 	case **compile.PrefixLengthsConfig:
 		*target = r.readPrefixLengths(f)
+	case **compile.ReserveConfig:
+		*target = r.readReserve(f)
+	case **compile.Positioned[compile.Estimate]:
+		*target = positioned(r, f, r.readEstimate)
 	case **compile.NotifyConfig:
 		*target = r.readNotify(f)
 	case **compile.Positioned[[]compile.Positioned[uint32]]:
@@ -138,7 +143,7 @@ func (r *reader) readKnownFields(n *yaml.Node, kind *mapKind) []field {
 		switch {
 		case kind.hasKey(f.name):
 			return true
-		case kind == prefixesMapKind || kind == notifyMapKind ||
+		case kind == prefixesMapKind || kind == notifyMapKind || kind == reserveMapKind ||
 			!slices.ContainsFunc(mapKinds, func(other *mapKind) bool { return other.hasKey(f.name) }):
 			fix := "remove it"
 			if kind != ignoredMapKind {
@@ -151,7 +156,8 @@ func (r *reader) readKnownFields(n *yaml.Node, kind *mapKind) []field {
 			r.warnings.Add(f.keyPos, "move it or remove it", "%s has no effect in %s", f.name, kind.messageName)
 		}
 		// The values of these keys may have any form.
-		if !slices.Contains([]string{"metadata", "match", "per", "cidr", "count_by_prefix", "notify"}, f.name) {
+		if !slices.Contains(
+			[]string{"metadata", "match", "per", "cidr", "count_by_prefix", "notify", "reserve_on_check"}, f.name) {
 			r.checkIgnoredValue(f.valueNode)
 		}
 		return false

@@ -65,13 +65,15 @@ func TestEveryKeyIsRead(t *testing.T) {
 	everyKeyIsRead[compile.RateLimitConfig](t, limitMapKind)
 	everyKeyIsRead[compile.PrefixLengthsConfig](t, prefixesMapKind)
 	everyKeyIsRead[compile.NotifyConfig](t, notifyMapKind)
+	everyKeyIsRead[compile.ReserveConfig](t, reserveMapKind)
 }
 
 func everyKeyIsRead[T any](t *testing.T, kind *mapKind) {
 	t.Helper()
 	for name := range kind.fieldIndexByKey {
 		taken := false
-		values := []string{"true", "5", "5s", "{a: 1}", "{unit: day}", "{v4: 24}", "[{}]", "[a]", "[5]", "{at: []}"}
+		values := []string{"true", "5", "5s", "{a: 1}", "{unit: day}", "{v4: 24}", "[{}]", "[a]", "[5]", "{at: []}",
+			"{for: 2m}"}
 		for _, value := range values {
 			var cfg, zero T
 			docs, err := decodeDocuments([]byte("{"+name+": "+value+"}"), 1)

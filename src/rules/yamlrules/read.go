@@ -6,6 +6,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"ratelimit/src/algorithm"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 )
@@ -305,6 +306,30 @@ func (r *reader) readPrefixLengths(f field) *compile.PrefixLengthsConfig {
 	cfg := &compile.PrefixLengthsConfig{Pos: r.posOf(f.valueNode)}
 	r.readMap(f.valueNode, prefixesMapKind, cfg)
 	return cfg
+}
+
+// readReserve reads the field reserve_on_check.
+func (r *reader) readReserve(f field) *compile.ReserveConfig {
+	if !r.checkKind(f, compile.KindMap, "write `{estimate: 2000, for: 2m}`") {
+		return nil
+	}
+	cfg := &compile.ReserveConfig{Pos: r.posOf(f.valueNode)}
+	r.readMap(f.valueNode, reserveMapKind, cfg)
+	return cfg
+}
+
+// readEstimate reads a number of units, or the word learned.
+func (r *reader) readEstimate(f field) compile.Estimate {
+	s := parseScalar(f.valueNode)
+	switch {
+	case s.Kind == compile.KindText && s.Text == "learned":
+		return 0
+	case s.Kind == compile.KindText:
+		r.addProblem(f.valueNode, "write a number of units, or learned", "estimate is neither a number nor learned: %s",
+			rules.Quote(s.Text))
+		return 1
+	}
+	return compile.Estimate(r.checkNumber(s, r.posOf(f.valueNode), f.name, 1, algorithm.MaxAmount))
 }
 
 // readNotify reads the field notify.

@@ -278,6 +278,7 @@ var beyondSchema = []struct{ what, why string }{
 	{`a burst of .* takes longer than 100 years to come back`, "multiplies"},
 	{`the time zone .* is not known`, "the list of time zones is long"},
 	{`enforce_percent is no finite number`, "JSON has no such numbers"},
+	{`an estimate of \d+ is above the limit`, "compares two numbers"},
 	{`notify has no at`, "the file may have it"},
 	{`url: it is no address`, "there is no parser of addresses"},
 	{`on_contention means nothing without counting: leased`, "the file or COUNTING_MODE may say leased"},
@@ -496,6 +497,11 @@ func TestSchemaOfRandomLimits(t *testing.T) {
 		{"on_store_failure", []string{"error", "allow", "deny", "local", "~", "closed", "5"}},
 		{"counting", []string{"exact", "leased", "leased", "~", "lease", "5"}},
 		{"on_contention", []string{"wait", "refuse", "~", "fail", "[wait]"}},
+		{"reserve_on_check", []string{
+			"{estimate: 5, for: 2m}", "{estimate: learned, for: 2m}", "{for: 1h}", "{estimate: 5}", "{}", "~", "{for: ~}",
+			"{estimate: 0, for: 2m}", "{estimate: 5.5, for: 2m}", "{estimate: '5', for: 2m}", "{estimate: a, for: 2m}",
+			"{estimate: ~, for: 2m}", "{for: 25h}", "{for: 0s}", "{for: 5}", "5", "[5]", "{unit: 5}",
+		}},
 		{"notify", []string{
 			"{at: [80, 95, 100]}", "{at: [80], url: 'https://a/b'}", "{at: [1], url: $NOTIFY_URL_A, format: slack}", "{at: []}",
 			"~", "{}", "{at: ~}", "{at: 80}", "{at: [0]}", "{at: [101]}", "{at: [80, 80]}", "{at: ['80']}", "{at: [a]}",

@@ -113,7 +113,7 @@ func TestWarnLarge(t *testing.T) {
 descriptors:
 - {key: a, rate_limit: {unit: month, requests_per_unit: 4294967295}}
 - {key: b, rate_limit: {unit: month, requests_per_unit: 4294967296}}
-- {key: c, rate_limit: {unit: month, requests_per_unit: 1000000000, algorithm: gcra, burst: 4294967295}}
+- {key: c, rate_limit: {unit: hour, requests_per_unit: 1000000000, algorithm: gcra, burst: 4294967295}}
 - {key: d, limits_from: plans.csv, rate_limit: {unit: month}}
 `,
 		"plans.csv": "free,1000\nteam,100000000000\nbank,281474976710656\n",

@@ -96,7 +96,8 @@ func (m *measurer) addCharges(req *limiter.Request) {
 				continue
 			}
 			found = true
-			if c.Op == algorithm.Charge && c.RequestedAmount > 0 {
+			if c.Op == algorithm.Charge && c.RequestedAmount > 0 && c.Rule.Reserve == nil ||
+				c.Op == algorithm.Force && st.Op == algorithm.Charge { // with reserve_on_check
 				h := hit{c.CounterKey, c.Algorithm, req.Now.UnixNano(), c.RequestedAmount}
 				m.sampler.add(&m.usages[c.Rule.Index], h, func() string {
 					return callertext.Descriptor(c.Rule.AppendCounterEntries(nil, req.Descriptors[i].Entries))

@@ -1138,8 +1138,10 @@ type RateLimitPolicy struct {
 	// If it is not 0, it is the limit, up to 2^48, and requests_per_unit is only for
 	// services that do not know this field.
 	LargeRequestsPerUnit uint64 `protobuf:"varint,119,opt,name=large_requests_per_unit,json=largeRequestsPerUnit,proto3" json:"large_requests_per_unit,omitempty"`
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// What a request for 0 units reserves; not for CONCURRENCY.
+	ReserveOnCheck *ReserveOnCheck `protobuf:"bytes,120,opt,name=reserve_on_check,json=reserveOnCheck,proto3" json:"reserve_on_check,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RateLimitPolicy) Reset() {
@@ -1340,6 +1342,70 @@ func (x *RateLimitPolicy) GetLargeRequestsPerUnit() uint64 {
 	return 0
 }
 
+func (x *RateLimitPolicy) GetReserveOnCheck() *ReserveOnCheck {
+	if x != nil {
+		return x.ReserveOnCheck
+	}
+	return nil
+}
+
+// ReserveOnCheck says what a request for 0 units reserves, until a later request
+// charges what was used.
+type ReserveOnCheck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Units; 0 for what is learned.
+	Estimate uint64 `protobuf:"varint,1,opt,name=estimate,proto3" json:"estimate,omitempty"`
+	// The time after which a reservation expires that was not charged; not beside
+	// hold, which is that time then.
+	For           *durationpb.Duration `protobuf:"bytes,2,opt,name=for,proto3" json:"for,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReserveOnCheck) Reset() {
+	*x = ReserveOnCheck{}
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReserveOnCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReserveOnCheck) ProtoMessage() {}
+
+func (x *ReserveOnCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReserveOnCheck.ProtoReflect.Descriptor instead.
+func (*ReserveOnCheck) Descriptor() ([]byte, []int) {
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ReserveOnCheck) GetEstimate() uint64 {
+	if x != nil {
+		return x.Estimate
+	}
+	return 0
+}
+
+func (x *ReserveOnCheck) GetFor() *durationpb.Duration {
+	if x != nil {
+		return x.For
+	}
+	return nil
+}
+
 // Notify says when somebody is told that a subject has used much of a limit, and
 // where.
 type Notify struct {
@@ -1356,7 +1422,7 @@ type Notify struct {
 
 func (x *Notify) Reset() {
 	*x = Notify{}
-	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[5]
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1368,7 +1434,7 @@ func (x *Notify) String() string {
 func (*Notify) ProtoMessage() {}
 
 func (x *Notify) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[5]
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1381,7 +1447,7 @@ func (x *Notify) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notify.ProtoReflect.Descriptor instead.
 func (*Notify) Descriptor() ([]byte, []int) {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{5}
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Notify) GetAt() []uint32 {
@@ -1415,7 +1481,7 @@ type RateLimitReplace struct {
 
 func (x *RateLimitReplace) Reset() {
 	*x = RateLimitReplace{}
-	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[6]
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1493,7 @@ func (x *RateLimitReplace) String() string {
 func (*RateLimitReplace) ProtoMessage() {}
 
 func (x *RateLimitReplace) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[6]
+	mi := &file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1506,7 @@ func (x *RateLimitReplace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateLimitReplace.ProtoReflect.Descriptor instead.
 func (*RateLimitReplace) Descriptor() ([]byte, []int) {
-	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{6}
+	return file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RateLimitReplace) GetName() string {
@@ -1513,8 +1579,7 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\x06_exact\"/\n" +
 	"\rPrefixLengths\x12\x0e\n" +
 	"\x02v4\x18\x01 \x01(\rR\x02v4\x12\x0e\n" +
-	"\x02v6\x18\x02 \x01(\rR\x02v6\"\xb5\n" +
-	"\n" +
+	"\x02v6\x18\x02 \x01(\rR\x02v6\"\x8e\v\n" +
 	"\x0fRateLimitPolicy\x12@\n" +
 	"\x04unit\x18\x01 \x01(\x0e2,.ratelimit.config.ratelimit.v3.RateLimitUnitR\x04unit\x12*\n" +
 	"\x11requests_per_unit\x18\x02 \x01(\rR\x0frequestsPerUnit\x12\x1c\n" +
@@ -1541,7 +1606,11 @@ const file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc = "" +
 	"\bcounting\x18t \x01(\x0e2'.ratelimit.config.ratelimit.v3.CountingR\bcounting\x12P\n" +
 	"\ron_contention\x18u \x01(\x0e2+.ratelimit.config.ratelimit.v3.OnContentionR\fonContention\x12=\n" +
 	"\x06notify\x18v \x01(\v2%.ratelimit.config.ratelimit.v3.NotifyR\x06notify\x125\n" +
-	"\x17large_requests_per_unit\x18w \x01(\x04R\x14largeRequestsPerUnit\"o\n" +
+	"\x17large_requests_per_unit\x18w \x01(\x04R\x14largeRequestsPerUnit\x12W\n" +
+	"\x10reserve_on_check\x18x \x01(\v2-.ratelimit.config.ratelimit.v3.ReserveOnCheckR\x0ereserveOnCheck\"Y\n" +
+	"\x0eReserveOnCheck\x12\x1a\n" +
+	"\bestimate\x18\x01 \x01(\x04R\bestimate\x12+\n" +
+	"\x03for\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03for\"o\n" +
 	"\x06Notify\x12\x0e\n" +
 	"\x02at\x18\x01 \x03(\rR\x02at\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x12C\n" +
@@ -1626,7 +1695,7 @@ func file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDescGZIP() []byte {
 }
 
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_ratelimit_config_ratelimit_v3_rls_conf_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_goTypes = []any{
 	(RateLimitUnit)(0),             // 0: ratelimit.config.ratelimit.v3.RateLimitUnit
 	(DayOfWeek)(0),                 // 1: ratelimit.config.ratelimit.v3.DayOfWeek
@@ -1643,14 +1712,15 @@ var file_ratelimit_config_ratelimit_v3_rls_conf_proto_goTypes = []any{
 	(*RateLimitDescriptor)(nil),    // 12: ratelimit.config.ratelimit.v3.RateLimitDescriptor
 	(*PrefixLengths)(nil),          // 13: ratelimit.config.ratelimit.v3.PrefixLengths
 	(*RateLimitPolicy)(nil),        // 14: ratelimit.config.ratelimit.v3.RateLimitPolicy
-	(*Notify)(nil),                 // 15: ratelimit.config.ratelimit.v3.Notify
-	(*RateLimitReplace)(nil),       // 16: ratelimit.config.ratelimit.v3.RateLimitReplace
-	nil,                            // 17: ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
-	(*structpb.Struct)(nil),        // 18: google.protobuf.Struct
-	(*durationpb.Duration)(nil),    // 19: google.protobuf.Duration
-	(*wrapperspb.UInt64Value)(nil), // 20: google.protobuf.UInt64Value
-	(*wrapperspb.BoolValue)(nil),   // 21: google.protobuf.BoolValue
-	(*wrapperspb.DoubleValue)(nil), // 22: google.protobuf.DoubleValue
+	(*ReserveOnCheck)(nil),         // 15: ratelimit.config.ratelimit.v3.ReserveOnCheck
+	(*Notify)(nil),                 // 16: ratelimit.config.ratelimit.v3.Notify
+	(*RateLimitReplace)(nil),       // 17: ratelimit.config.ratelimit.v3.RateLimitReplace
+	nil,                            // 18: ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
+	(*structpb.Struct)(nil),        // 19: google.protobuf.Struct
+	(*durationpb.Duration)(nil),    // 20: google.protobuf.Duration
+	(*wrapperspb.UInt64Value)(nil), // 21: google.protobuf.UInt64Value
+	(*wrapperspb.BoolValue)(nil),   // 22: google.protobuf.BoolValue
+	(*wrapperspb.DoubleValue)(nil), // 23: google.protobuf.DoubleValue
 }
 var file_ratelimit_config_ratelimit_v3_rls_conf_proto_depIdxs = []int32{
 	12, // 0: ratelimit.config.ratelimit.v3.RateLimitConfig.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
@@ -1660,40 +1730,42 @@ var file_ratelimit_config_ratelimit_v3_rls_conf_proto_depIdxs = []int32{
 	6,  // 4: ratelimit.config.ratelimit.v3.RateLimitConfig.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
 	7,  // 5: ratelimit.config.ratelimit.v3.RateLimitConfig.counting:type_name -> ratelimit.config.ratelimit.v3.Counting
 	9,  // 6: ratelimit.config.ratelimit.v3.RateLimitConfig.on_contention:type_name -> ratelimit.config.ratelimit.v3.OnContention
-	15, // 7: ratelimit.config.ratelimit.v3.RateLimitConfig.notify:type_name -> ratelimit.config.ratelimit.v3.Notify
-	17, // 8: ratelimit.config.ratelimit.v3.RateLimitRule.match:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
+	16, // 7: ratelimit.config.ratelimit.v3.RateLimitConfig.notify:type_name -> ratelimit.config.ratelimit.v3.Notify
+	18, // 8: ratelimit.config.ratelimit.v3.RateLimitRule.match:type_name -> ratelimit.config.ratelimit.v3.RateLimitRule.MatchEntry
 	14, // 9: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
 	14, // 10: ratelimit.config.ratelimit.v3.RateLimitRule.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
 	5,  // 11: ratelimit.config.ratelimit.v3.RateLimitRule.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
-	18, // 12: ratelimit.config.ratelimit.v3.RateLimitRule.metadata:type_name -> google.protobuf.Struct
+	19, // 12: ratelimit.config.ratelimit.v3.RateLimitRule.metadata:type_name -> google.protobuf.Struct
 	14, // 13: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limit:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
 	12, // 14: ratelimit.config.ratelimit.v3.RateLimitDescriptor.descriptors:type_name -> ratelimit.config.ratelimit.v3.RateLimitDescriptor
-	18, // 15: ratelimit.config.ratelimit.v3.RateLimitDescriptor.metadata:type_name -> google.protobuf.Struct
+	19, // 15: ratelimit.config.ratelimit.v3.RateLimitDescriptor.metadata:type_name -> google.protobuf.Struct
 	14, // 16: ratelimit.config.ratelimit.v3.RateLimitDescriptor.rate_limits:type_name -> ratelimit.config.ratelimit.v3.RateLimitPolicy
 	4,  // 17: ratelimit.config.ratelimit.v3.RateLimitDescriptor.charge:type_name -> ratelimit.config.ratelimit.v3.Charge
 	5,  // 18: ratelimit.config.ratelimit.v3.RateLimitDescriptor.on_reject:type_name -> ratelimit.config.ratelimit.v3.OnReject
 	13, // 19: ratelimit.config.ratelimit.v3.RateLimitDescriptor.count_by_prefix:type_name -> ratelimit.config.ratelimit.v3.PrefixLengths
 	0,  // 20: ratelimit.config.ratelimit.v3.RateLimitPolicy.unit:type_name -> ratelimit.config.ratelimit.v3.RateLimitUnit
-	16, // 21: ratelimit.config.ratelimit.v3.RateLimitPolicy.replaces:type_name -> ratelimit.config.ratelimit.v3.RateLimitReplace
-	19, // 22: ratelimit.config.ratelimit.v3.RateLimitPolicy.period:type_name -> google.protobuf.Duration
+	17, // 21: ratelimit.config.ratelimit.v3.RateLimitPolicy.replaces:type_name -> ratelimit.config.ratelimit.v3.RateLimitReplace
+	20, // 22: ratelimit.config.ratelimit.v3.RateLimitPolicy.period:type_name -> google.protobuf.Duration
 	2,  // 23: ratelimit.config.ratelimit.v3.RateLimitPolicy.algorithm:type_name -> ratelimit.config.ratelimit.v3.Algorithm
-	20, // 24: ratelimit.config.ratelimit.v3.RateLimitPolicy.burst:type_name -> google.protobuf.UInt64Value
-	19, // 25: ratelimit.config.ratelimit.v3.RateLimitPolicy.min_interval:type_name -> google.protobuf.Duration
-	21, // 26: ratelimit.config.ratelimit.v3.RateLimitPolicy.count_blocked:type_name -> google.protobuf.BoolValue
+	21, // 24: ratelimit.config.ratelimit.v3.RateLimitPolicy.burst:type_name -> google.protobuf.UInt64Value
+	20, // 25: ratelimit.config.ratelimit.v3.RateLimitPolicy.min_interval:type_name -> google.protobuf.Duration
+	22, // 26: ratelimit.config.ratelimit.v3.RateLimitPolicy.count_blocked:type_name -> google.protobuf.BoolValue
 	6,  // 27: ratelimit.config.ratelimit.v3.RateLimitPolicy.on_store_failure:type_name -> ratelimit.config.ratelimit.v3.OnStoreFailure
 	1,  // 28: ratelimit.config.ratelimit.v3.RateLimitPolicy.week_starts:type_name -> ratelimit.config.ratelimit.v3.DayOfWeek
-	19, // 29: ratelimit.config.ratelimit.v3.RateLimitPolicy.hold:type_name -> google.protobuf.Duration
+	20, // 29: ratelimit.config.ratelimit.v3.RateLimitPolicy.hold:type_name -> google.protobuf.Duration
 	3,  // 30: ratelimit.config.ratelimit.v3.RateLimitPolicy.unsettled:type_name -> ratelimit.config.ratelimit.v3.Unsettled
-	22, // 31: ratelimit.config.ratelimit.v3.RateLimitPolicy.enforce_percent:type_name -> google.protobuf.DoubleValue
+	23, // 31: ratelimit.config.ratelimit.v3.RateLimitPolicy.enforce_percent:type_name -> google.protobuf.DoubleValue
 	7,  // 32: ratelimit.config.ratelimit.v3.RateLimitPolicy.counting:type_name -> ratelimit.config.ratelimit.v3.Counting
 	9,  // 33: ratelimit.config.ratelimit.v3.RateLimitPolicy.on_contention:type_name -> ratelimit.config.ratelimit.v3.OnContention
-	15, // 34: ratelimit.config.ratelimit.v3.RateLimitPolicy.notify:type_name -> ratelimit.config.ratelimit.v3.Notify
-	8,  // 35: ratelimit.config.ratelimit.v3.Notify.format:type_name -> ratelimit.config.ratelimit.v3.NotifyFormat
-	36, // [36:36] is the sub-list for method output_type
-	36, // [36:36] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	16, // 34: ratelimit.config.ratelimit.v3.RateLimitPolicy.notify:type_name -> ratelimit.config.ratelimit.v3.Notify
+	15, // 35: ratelimit.config.ratelimit.v3.RateLimitPolicy.reserve_on_check:type_name -> ratelimit.config.ratelimit.v3.ReserveOnCheck
+	20, // 36: ratelimit.config.ratelimit.v3.ReserveOnCheck.for:type_name -> google.protobuf.Duration
+	8,  // 37: ratelimit.config.ratelimit.v3.Notify.format:type_name -> ratelimit.config.ratelimit.v3.NotifyFormat
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_config_ratelimit_v3_rls_conf_proto_init() }
@@ -1708,7 +1780,7 @@ func file_ratelimit_config_ratelimit_v3_rls_conf_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc), len(file_ratelimit_config_ratelimit_v3_rls_conf_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

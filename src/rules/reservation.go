@@ -1,0 +1,48 @@
+package rules
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Reservation says what a request that asks for 0 units reserves, until a later request charges what was used. It is
+// immutable.
+type Reservation struct {
+	Estimate uint64        // units; 0: learned from what was charged before
+	For      time.Duration // a reservation that was not charged expires after it; the Hold of the limit
+}
+
+// learnedEstimate is the word of rule files for an estimate that is learned.
+const learnedEstimate = "learned"
+
+// estimateText returns the estimate as rule files have it.
+func (r *Reservation) estimateText() string {
+	if r.Estimate == 0 {
+		return learnedEstimate
+	}
+	return fmt.Sprint(r.Estimate)
+}
+
+// String returns the reservation on one line as in rule files: "{estimate: 2000, for: 2m}".
+func (r *Reservation) String() string {
+	return fmt.Sprintf("{estimate: %s, for: %s}", r.estimateText(), FormatDuration(r.For))
+}
+
+// fields returns the reservation as rule files have it.
+func (r *Reservation) fields() any {
+	f := struct {
+		Estimate any    `yaml:"estimate" json:"estimate"`
+		For      string `yaml:"for" json:"for"`
+	}{r.Estimate, FormatDuration(r.For)}
+	if r.Estimate == 0 {
+		f.Estimate = learnedEstimate
+	}
+	return f
+}
+
+// MarshalYAML and MarshalJSON return the reservation as rule files have it.
+func (r *Reservation) MarshalYAML() (any, error) { return r.fields(), nil }
+
+// MarshalJSON is MarshalYAML for JSON.
+func (r *Reservation) MarshalJSON() ([]byte, error) { return json.Marshal(r.fields()) }
