@@ -85,27 +85,10 @@ func (s *Set) Adjusted(adjuster func(d *Domain) Adjuster) *Set {
 
 // CounterEntries returns the entries that AppendCounterEntries appends. They are valid until the next call.
 func (s *SearchScratch) CounterEntries(r *Rule, entries []Entry) []Entry {
-	switch {
-	case r.ListSettings != nil || r.Words != nil:
-		s.counterEntries = r.AppendCounterEntries(s.counterEntries[:0], entries)
-		return s.counterEntries
-	case !r.hasDerivedValue:
+	if !r.hasDerivedValue && r.ListSettings == nil && r.Words == nil {
 		return entries[:min(len(r.Path), len(entries))]
 	}
-	s.counterEntries, s.derivedValues = s.counterEntries[:0], s.derivedValues[:0]
-	for i := range min(len(r.Path), len(entries)) {
-		l, e := &r.Path[i], entries[i]
-		start := len(s.derivedValues)
-		if network, ok := l.Addresses.countedNetwork(e.Value); ok {
-			s.derivedValues = network.AppendTo(s.derivedValues)
-		} else if l.ShareThreshold {
-			s.derivedValues = append(s.derivedValues, l.valuePattern(e.Key)...)
-		}
-		if derived := s.derivedValues[start:]; len(derived) > 0 {
-			e.Value = derived
-		}
-		s.counterEntries = append(s.counterEntries, e)
-	}
+	s.counterEntries, s.derivedValues = r.appendCounterEntries(s.counterEntries[:0], entries, s.derivedValues[:0])
 	return s.counterEntries
 }
 

@@ -123,25 +123,34 @@ func (l *Level) appendCounterValue(dst []byte, e *Entry, escape bool) []byte {
 //   - In an ordered list they are those of `per`, or those of `match` with the rule's patterns if there is no `per`.
 //   - In a tree of limits they are those whose words lead to r.
 func (r *Rule) AppendCounterEntries(dst, entries []Entry) []Entry {
+	dst, _ = r.appendCounterEntries(dst, entries, nil)
+	return dst
+}
+
+// appendCounterEntries is AppendCounterEntries. It appends values that the request does not have to derived.
+func (r *Rule) appendCounterEntries(dst, entries []Entry, derived []byte) ([]Entry, []byte) {
 	switch {
 	case r.ListSettings != nil:
-		return r.ListSettings.appendCounterEntries(dst, entries)
+		return r.ListSettings.appendCounterEntries(dst, entries), derived
 	case r.Words != nil:
-		return r.Words.appendCounterEntries(dst, entries)
+		return r.Words.appendCounterEntries(dst, entries), derived
 	}
-	start := len(dst)
-	dst = append(dst, entries[:min(len(r.Path), len(entries))]...)
-	if r.hasDerivedValue {
-		for i := range dst[start:] {
-			l, value := &r.Path[i], &dst[start+i].Value
-			if network, ok := l.Addresses.countedNetwork(*value); ok {
-				*value = network.AppendTo(nil)
-			} else if l.ShareThreshold {
-				*value = []byte(l.valuePattern(entries[i].Key))
-			}
+	entries = entries[:min(len(r.Path), len(entries))]
+	if !r.hasDerivedValue {
+		return append(dst, entries...), derived
+	}
+	for i, e := range entries {
+		l, from := &r.Path[i], len(derived)
+		if network, ok := l.Addresses.countedNetwork(e.Value); ok {
+			derived = network.AppendTo(derived)
+			e.Value = derived[from:]
+		} else if l.ShareThreshold {
+			derived = append(derived, l.valuePattern(e.Key)...)
+			e.Value = derived[from:]
 		}
+		dst = append(dst, e)
 	}
-	return dst
+	return dst, derived
 }
 
 func (s *ListSettings) appendCounterEntries(dst, entries []Entry) []Entry {
