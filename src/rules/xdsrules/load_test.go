@@ -91,6 +91,37 @@ var loadTests = []struct {
 		`,
 	},
 	{
+		name: "limits that are too large",
+		resources: []string{`
+			name: "llm" domain: "llm"
+			descriptors { key: "a" rate_limit { unit: MONTH requests_per_unit: 4294967295 large_requests_per_unit: 100000000000 } }
+			descriptors { key: "b" rate_limit { unit: YEAR large_requests_per_unit: 5 algorithm: GCRA burst { value: 5000000000 } } }
+		`, `
+			name: "bad" domain: "bad"
+			descriptors { key: "d" rate_limit { unit: YEAR large_requests_per_unit: 281474976710657 } }
+			descriptors { key: "e" rate_limit { unlimited: true large_requests_per_unit: 18446744073709551615 } }
+		`},
+		want: `
+			xds resource "bad": descriptors[0].rate_limit: requests_per_unit is out of range: "281474976710657"; write 0 to 281474976710656
+			xds resource "bad": descriptors[1].rate_limit: requests_per_unit is out of range: "18446744073709551615"; write 0 to 281474976710656
+			xds resource "llm": descriptors[1].rate_limit.burst: a burst of 5000000000 takes longer than 100 years to come back, with 5 in 8760h; write a smaller one
+		`,
+	},
+	{
+		name: "large limits",
+		resources: []string{`
+			name: "llm" domain: "llm"
+			descriptors { key: "a" rate_limit { unit: MONTH requests_per_unit: 4294967295 large_requests_per_unit: 100000000000 } }
+			descriptors { key: "b" rate_limit { unit: YEAR large_requests_per_unit: 100000000000 algorithm: GCRA burst { value: 5000000000 } } }
+			descriptors { key: "c" rate_limit { unit: YEAR large_requests_per_unit: 281474976710656 } }
+		`},
+		want: `
+			xds resource "llm": descriptors[0]: llm.a: unit=MONTH requests_per_unit=100000000000, shadow_mode: false, quota_mode: false
+			xds resource "llm": descriptors[1]: llm.b: unit=YEAR requests_per_unit=100000000000, shadow_mode: false, quota_mode: false, algorithm: gcra, burst: 5000000000
+			xds resource "llm": descriptors[2]: llm.c: unit=YEAR requests_per_unit=281474976710656, shadow_mode: false, quota_mode: false
+		`,
+	},
+	{
 		name: "everything wrong at once, in order",
 		resources: []string{`
 			name: "b" domain: "b"
