@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"ratelimit/src/algorithm"
@@ -175,10 +176,77 @@ func (s *Store) WithServerOf(ctx context.Context, key string, do func(*Link) err
 		s.requestServerSearch()
 		return err
 	}
-	l := NewLink(s.Access.WithMinTimeout(minEditTimeout), n.Addr)
-	defer l.Close()
-	if err = do(l); err != nil {
-		s.requestServerSearch() // The key may have moved to another server.
+	l := s.rareLinks.take(n.Addr)
+	if l == nil {
+		l = NewLink(s.Access.WithMinTimeout(minEditTimeout), n.Addr)
 	}
-	return err
+	if err = do(l); err != nil {
+		l.Close()
+		s.requestServerSearch() // The key may have moved to another server.
+		return err
+	}
+	s.rareLinks.keep(l)
+	return nil
+}
+
+// rareLinkIdleTime is how long a connection for rare commands stays open after a command.
+const rareLinkIdleTime = 2 * time.Second
+
+// rareLinks keeps a connection for rare commands for a moment, so that what is asked several times a second opens no
+// connection each time.
+type rareLinks struct {
+	mu       sync.Mutex  // guards the fields below
+	idle     *Link       // nil while it is in use
+	end      *time.Timer // closes idle; nil before the first command
+	isClosed bool
+}
+
+// take returns the idle connection if it is to the server at addr, and nil if not. It closes one to another server.
+func (r *rareLinks) take(addr string) *Link {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.idle
+	r.idle = nil
+	if l != nil && l.Addr != addr {
+		l.Close()
+		return nil
+	}
+	return l
+}
+
+// keep makes l the idle connection, or closes it if there is another one.
+func (r *rareLinks) keep(l *Link) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.idle != nil || r.isClosed {
+		l.Close()
+		return
+	}
+	r.idle = l
+	if r.end == nil {
+		r.end = time.AfterFunc(rareLinkIdleTime, r.closeIdle)
+	} else {
+		r.end.Reset(rareLinkIdleTime)
+	}
+}
+
+// closeIdle closes the idle connection.
+func (r *rareLinks) closeIdle() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.idle != nil {
+		r.idle.Close()
+		r.idle = nil
+	}
+}
+
+// close closes the idle connection, and those that are kept later.
+func (r *rareLinks) close() {
+	r.closeIdle()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.isClosed = true
+	if r.end != nil {
+		r.end.Stop()
+	}
 }

@@ -42,6 +42,7 @@ type Store struct {
 	hashSeed   maphash.Seed
 	callPool   sync.Pool
 	goroutines sync.WaitGroup // waits for the goroutines of Run
+	rareLinks  rareLinks
 	// ServerSearchRequests has an element when FindServers should find the servers again.
 	ServerSearchRequests chan struct{}
 
@@ -86,6 +87,7 @@ func (s *Store) Run(ctx context.Context) error {
 	//lint:ignore SA2001 the lock is a wait
 	s.tableMu.Unlock()
 	s.goroutines.Wait()
+	s.rareLinks.close()
 	return nil
 }
 
