@@ -236,11 +236,23 @@ func nothingSecretWithoutAStore(t *testing.T) {
 	if err := os.WriteFile(file, []byte(secretMark+"-file\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	token := filepath.Join(t.TempDir(), "token")
+	form := fmt.Sprintf(`{"Version":1,"AccessKeyId":"u","SecretAccessKey":%q}`, secretMark)
+	if err := os.WriteFile(token, []byte(form), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, env := range map[string][]string{
 		"a wrong password":            {"REDIS_URL=" + other.Addr, "REDIS_AUTH=" + secretMark},
 		"a wrong user and password":   {"REDIS_URL=" + other.Addr, "REDIS_AUTH=" + secretMark + ":" + secretMark},
 		"a wrong password in the URL": {"REDIS_URL=redis://user:" + secretMark + "@" + other.Addr + "/1"},
 		"a wrong password in a file":  {"REDIS_URL=" + other.Addr, "REDIS_AUTH_FILE=" + file},
+		"a wrong token of a program":  {"REDIS_URL=" + other.Addr, "REDIS_AUTH_COMMAND=/bin/cat " + token},
+		"a program without a token":   {"REDIS_URL=" + other.Addr, "REDIS_AUTH_COMMAND=/bin/cat " + file},
+		"a user of IAM that is none": {
+			"REDIS_URL=" + other.Addr, "REDIS_AWS_IAM_AUTH=true", "REDIS_AWS_IAM_CACHE_NAME=c", "REDIS_AWS_IAM_USER_ID=u",
+			"AWS_REGION=r", "AWS_ACCESS_KEY_ID=" + secretMark, "AWS_SECRET_ACCESS_KEY=" + secretMark + "-of-sixteen-bytes",
+			"AWS_SESSION_TOKEN=" + secretMark,
+		},
 		"no server": {
 			"REDIS_URL=redis://:" + secretMark + "@127.0.0.1:1", "REDIS_PERSECOND=true",
 			"REDIS_PERSECOND_URL=rediss://a:" + secretMark + "@127.0.0.1:1",
