@@ -71,6 +71,24 @@ func TestReserveOnCheck(t *testing.T) {
 	}
 }
 
+// What is counted for operators is what was charged: nothing for a check, and all of a charge.
+func TestChargedUnitsOfReservations(t *testing.T) {
+	t.Parallel()
+	l := start(t, limiter.Config{})
+	l.UseRules(load(t, reservedRules))
+	for i, s := range []struct{ amount, want uint64 }{{0, 0}, {0, 0}, {3, 3}, {60, 60}, {9, 9}, {0, 0}} {
+		req := parse("user=a")
+		req.Descriptors[0].HasAmount, req.Descriptors[0].Amount = true, s.amount
+		var a limiter.Answer
+		if err := l.Check(t.Context(), req, &a); err != nil {
+			t.Fatal(err)
+		}
+		if got := a.Charges[0].ChargedUnits(); got != s.want {
+			t.Errorf("request %d for %d: %d units are charged, want %d", i, s.amount, got, s.want)
+		}
+	}
+}
+
 // A dry run of a check says what it would reserve, and reserves nothing; a program that looks at counters does neither.
 func TestDryRunReservesNothing(t *testing.T) {
 	t.Parallel()

@@ -154,12 +154,13 @@ const (
 	TopDenied    = "denied" // asks for the subjects with most denied hits.
 	WindowMinute = "minute"
 	WindowHour   = "hour"
+	WindowDay    = "day"
 )
 
 // TopQuery asks for subjects.
 type TopQuery struct {
 	Kind   string // TopHot or TopDenied.
-	Window string // WindowMinute or WindowHour.
+	Window string // WindowMinute, WindowHour or WindowDay.
 	Domain string // empty for all domains.
 	Rule   string // empty for all rules of Domain.
 	Limit  int    // how many subjects are returned at most.

@@ -169,8 +169,11 @@ func (o *Observer) Top(q TopQuery) []Subject {
 	if q.Kind == TopDenied {
 		query.Kind = subjects.DeniedHits
 	}
-	if q.Window == WindowHour {
+	switch q.Window {
+	case WindowHour:
 		query.Window = subjects.Hour
+	case WindowDay:
+		query.Window = subjects.Day
 	}
 	return o.subjects.Top(time.Now(), query)
 }

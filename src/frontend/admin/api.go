@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"ratelimit/src/operator"
+	"ratelimit/src/rules"
 )
 
 // Bounds on what one answer of /api lists.
@@ -161,7 +162,7 @@ func (a figuresAPI) history(ctx context.Context, p *parameters) any {
 func (a figuresAPI) top(ctx context.Context, p *parameters) any {
 	q := operator.TopQuery{
 		Kind:   p.oneOf("kind", operator.TopHot, operator.TopDenied),
-		Window: p.oneOf("window", operator.WindowMinute, operator.WindowHour),
+		Window: p.oneOf("window", operator.WindowMinute, operator.WindowHour, operator.WindowDay),
 		Domain: p.text("domain"),
 		Rule:   p.text("rule"),
 		Limit:  p.limit(defaultSubjects),
@@ -241,7 +242,7 @@ func (p *parameters) oneOf(name string, allowed ...string) string {
 		return allowed[0]
 	}
 	if !slices.Contains(allowed, value) {
-		p.fail("%s=%q is not allowed; it is %s", name, value, strings.Join(allowed, " or "))
+		p.fail("%s=%q is not allowed; it is %s", name, value, rules.JoinWithOr(allowed))
 	}
 	return value
 }

@@ -229,7 +229,7 @@ func TestAPI(t *testing.T) {
 		},
 		{"/api/top?domain=none", 200, `[]`},
 		{"/api/top?kind=cold", 400, `kind="cold" is not allowed; it is hot or denied`},
-		{"/api/top?window=day", 400, `window="day" is not allowed; it is minute or hour`},
+		{"/api/top?window=week", 400, `window="week" is not allowed; it is minute, hour or day`},
 		{"/api/top?rule=ip", 400, `rule "ip" without its domain: add domain=`},
 		{"/api/denials", 200, `[` + first + `,` + second + `]`},
 		{"/api/denials?limit=1", 200, `[` + second + `]`},

@@ -87,7 +87,7 @@ EXAMPLE               RESULT      DOMAIN  SUBJECT   RULE
 			`"subjects":[{"result":"would_deny","domain":"d","rule":"d.user","subject":"user=bob","requests":7}],`+
 			`"examples":[{"id":9,"at":"2026-11-23T12:00:00Z","result":"would_deny","protocol":"grpc","domain":"d","rule":"d.user","subject":"user=bob","retry_after_seconds":2.5}]}`)
 	check("/candidate?format=rlconfig", 200, "d.user: unit=DAY")
-	check("/candidate?format=xml", 400, `format="xml" is not allowed; it is text or json or rlconfig`)
+	check("/candidate?format=xml", 400, `format="xml" is not allowed; it is text, json or rlconfig`)
 	check("/candidate?limit=0", 400, `limit="0" is not allowed; it is a whole number from 1 to 1000`)
 	if w := getWith(h, "/candidate", "Sec-Fetch-Site", "cross-site"); w.Code != 403 {
 		t.Errorf("a page of another origin gets %d", w.Code)

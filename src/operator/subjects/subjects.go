@@ -43,10 +43,11 @@ type Window uint8
 const (
 	Minute Window = iota
 	Hour
+	Day
 	windowCount
 )
 
-var windowLengths = [windowCount]time.Duration{time.Minute, time.Hour}
+var windowLengths = [windowCount]time.Duration{time.Minute, time.Hour, 24 * time.Hour}
 
 // minCountedTime is the least time that a rate is over, so that the first hits after a start are no high rate.
 const minCountedTime = 10 * time.Second
@@ -102,7 +103,7 @@ type ruleSubjects struct {
 // ranking has the windows of one kind.
 type ranking [windowCount]window
 
-// New returns a Tracker for at most maxRules rules at a time, the busiest ones. A rule needs up to 220 KiB: 4 summaries
+// New returns a Tracker for at most maxRules rules at a time, the busiest ones. A rule needs up to 330 KiB: 6 summaries
 // of 16 KiB and their texts, for each kind of hits. Rules without traffic need nothing.
 func New(maxRules int) *Tracker {
 	seed := maphash.MakeSeed()

@@ -60,6 +60,7 @@ func TestWindows(t *testing.T) {
 		{at: 70 * time.Minute, window: Hour, want: "d.user user=b 90; d.user user=a 88"}, // The clock goes back.
 		{at: 120 * time.Minute, window: Hour, want: "d.user user=a 5"},
 		{at: 125 * time.Minute, a: 1, want: "d.user user=a 1"},
+		{at: 126 * time.Minute, window: Day, want: "d.user user=b 108; d.user user=a 106"},
 		{at: 99 * time.Hour, want: ""}, // The clock jumps.
 		{at: 99 * time.Hour, window: Hour, want: ""},
 		{at: 99 * time.Hour, b: 2, window: Hour, want: "d.user user=b 2"},

@@ -44,8 +44,8 @@ func Command() *cobra.Command {
 	f.BoolVar(&opt.asJSON, "json", false, "print one snapshot as a JSON object and exit")
 	command.Choice(cmd, &opt.sortBy, "sort", "how domains and rules are sorted: admitted, denied, or name",
 		sortAdmitted, sortDenied, sortName)
-	command.Choice(cmd, &opt.filter.window, "window", "time of the hottest and most denied subjects: minute, or hour",
-		operator.WindowMinute, operator.WindowHour)
+	command.Choice(cmd, &opt.filter.window, "window", "time of the hottest and most denied subjects: minute, hour or day",
+		operator.WindowMinute, operator.WindowHour, operator.WindowDay)
 	f.StringVar(&opt.filter.domain, "domain", "", "show only this domain")
 	f.StringVar(&opt.filter.rule, "rule", "", "show only the rule with this full name, as in the column RULE")
 	command.Number(f, &opt.filter.subjects, "limit", 20, 1, maxListed,

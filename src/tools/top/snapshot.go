@@ -25,7 +25,7 @@ const (
 
 // filter says what a snapshot has.
 type filter struct {
-	window   string // of the subjects: operator.WindowMinute or operator.WindowHour
+	window   string // of the subjects: operator.WindowMinute, WindowHour or WindowDay
 	domain   string // empty for all domains
 	rule     string // the full name of a rule; empty for all rules
 	subjects int    // how many subjects of each kind are listed at most
