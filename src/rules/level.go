@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"iter"
 	"net/netip"
 	"regexp/syntax"
 	"strings"
@@ -117,6 +118,29 @@ func (l *Level) CountedPrefixes() (v4, v6 int) {
 
 // CountsNetworks reports whether the level counts addresses by network.
 func (l *Level) CountsNetworks() bool { return l.Addresses.CountsNetworks() }
+
+// Settings yields the keys and values of the level as rule files have them, without settings that have their default.
+// Values are string, bool, []netip.Prefix or map[string]int.
+func (l *Level) Settings() iter.Seq2[string, any] {
+	var matched any = l.Value()
+	if l.Kind == LevelCIDR {
+		matched = l.Networks()
+	}
+	counted := make(map[string]int)
+	v4, v6 := l.CountedPrefixes()
+	for name, length := range map[string]int{"v4": v4, "v6": v6} {
+		if length > 0 {
+			counted[name] = length
+		}
+	}
+	return func(yield func(string, any) bool) {
+		_ = yield("key", l.Key()) &&
+			(l.Kind == LevelValue && matched == "" || yield(l.Kind.String(), matched)) &&
+			(len(counted) == 0 || yield("count_by_prefix", counted)) &&
+			(!l.ValueToMetric || yield("value_to_metric", true)) &&
+			(!l.ShareThreshold || yield("share_threshold", true))
+	}
+}
 
 // SampleValue returns a value that the level matches. It returns Value if it finds none, and for LevelValue, unless the
 // level counts networks.

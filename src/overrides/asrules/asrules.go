@@ -171,41 +171,9 @@ func limitText(r *rules.Rule) string {
 }
 
 // levelText returns the lines that say what a level matches.
-func levelText(l *rules.Level) []string {
-	lines := []string{"key: " + quote(l.Key())}
-	switch l.Kind {
-	case rules.LevelCIDR:
-		lines = append(lines, "cidr: "+jsonOf(l.Networks()))
-	case rules.LevelExact:
-		lines = append(lines, "exact: "+quote(l.Value()))
-	case rules.LevelRegex:
-		lines = append(lines, "regex: "+quote(l.Value()))
-	case rules.LevelValuesFrom:
-		lines = append(lines, "values_from: "+quote(l.Value()))
-	case rules.LevelLimitsFrom:
-		lines = append(lines, "limits_from: "+quote(l.Value()))
-	default:
-		if l.Value() != "" {
-			lines = append(lines, "value: "+quote(l.Value()))
-		}
-	}
-	if v4, v6 := l.CountedPrefixes(); v4+v6 > 0 {
-		var parts []string
-		for _, p := range []struct {
-			name   string
-			length int
-		}{{"v4", v4}, {"v6", v6}} {
-			if p.length > 0 {
-				parts = append(parts, fmt.Sprintf("%s: %d", p.name, p.length))
-			}
-		}
-		lines = append(lines, "count_by_prefix: {"+strings.Join(parts, ", ")+"}")
-	}
-	if l.ValueToMetric {
-		lines = append(lines, "value_to_metric: true")
-	}
-	if l.ShareThreshold {
-		lines = append(lines, "share_threshold: true")
+func levelText(l *rules.Level) (lines []string) {
+	for name, value := range l.Settings() {
+		lines = append(lines, name+": "+jsonOf(value))
 	}
 	return lines
 }

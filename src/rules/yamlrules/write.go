@@ -3,6 +3,7 @@ package yamlrules
 import (
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 
 	"gopkg.in/yaml.v3"
@@ -12,11 +13,11 @@ import (
 
 // ruleYAML is all that Write tells about a rule. Where rule files have a key for it, it has the same key.
 type ruleYAML struct {
-	RuleName    string      `yaml:"rule"`
-	Domain      string      `yaml:"domain"`
-	Position    string      `yaml:"at"`
-	Descriptors []levelYAML `yaml:"descriptors,omitempty"`
-	WordPath    []string    `yaml:"names,omitempty"`
+	RuleName    string       `yaml:"rule"`
+	Domain      string       `yaml:"domain"`
+	Position    string       `yaml:"at"`
+	Descriptors []*yaml.Node `yaml:"descriptors,omitempty"`
+	WordPath    []string     `yaml:"names,omitempty"`
 	// a *map[string]string, or nil: so an empty match is written too
 	Match          any            `yaml:"match,omitempty"`
 	PerKeys        []string       `yaml:"per,omitempty"`
@@ -27,26 +28,6 @@ type ruleYAML struct {
 	Charge         string         `yaml:"charge,omitempty"`
 	OnReject       string         `yaml:"on_reject,omitempty"`
 	Metadata       map[string]any `yaml:"metadata,omitempty"`
-}
-
-type levelYAML struct {
-	Key   string  `yaml:"key"`
-	Value string  `yaml:"value,omitempty"`
-	Exact *string `yaml:"exact,omitempty"`
-	// at most maxNetworksShown networks, and then the number of the others
-	CIDR           []string      `yaml:"cidr,omitempty,flow"`
-	Regex          string        `yaml:"regex,omitempty"`
-	ValuesFrom     string        `yaml:"values_from,omitempty"`
-	LimitsFrom     string        `yaml:"limits_from,omitempty"`
-	ValueCount     int           `yaml:"values,omitempty"` // the number of values in the file
-	CountByPrefix  *prefixesYAML `yaml:"count_by_prefix,omitempty,flow"`
-	ValueToMetric  bool          `yaml:"value_to_metric,omitempty"`
-	ShareThreshold bool          `yaml:"share_threshold,omitempty"`
-}
-
-type prefixesYAML struct {
-	V4 int `yaml:"v4,omitempty"`
-	V6 int `yaml:"v6,omitempty"`
 }
 
 // Write writes all rules of s with their settings, as a list in file order. It holds few rules in memory at a time. The
@@ -98,43 +79,42 @@ func ruleYAMLOf(r *rules.Rule) ruleYAML {
 // maxNetworksShown is the most networks of a level that are written, because each rule below a descriptor has them.
 const maxNetworksShown = 20
 
-func levelYAMLOf(l *rules.Level) levelYAML {
-	out := levelYAML{Key: l.Key(), ValueToMetric: l.ValueToMetric, ShareThreshold: l.ShareThreshold}
-	switch l.Kind {
-	case rules.LevelCIDR:
-		networks := l.Networks()
-		for _, network := range networks[:min(len(networks), maxNetworksShown)] {
-			out.CIDR = append(out.CIDR, network.String())
+// levelYAMLOf returns what a level matches. Of many networks it has the first ones and the number of the others, and of
+// a file the number of values.
+func levelYAMLOf(l *rules.Level) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	for name, value := range l.Settings() {
+		if networks, ok := value.([]netip.Prefix); ok {
+			value = networks[:min(len(networks), maxNetworksShown)]
 		}
-		if more := len(networks) - maxNetworksShown; more > 0 {
-			out.CIDR = append(out.CIDR, fmt.Sprintf("and %d more", more))
+		node := addPair(n, name, value)
+		node.Style |= yaml.FlowStyle // It has no effect on a scalar.
+		if more := len(l.Networks()) - maxNetworksShown; more > 0 && node.Kind == yaml.SequenceNode {
+			rest := new(yaml.Node)
+			rest.SetString(fmt.Sprintf("and %d more", more))
+			node.Content = append(node.Content, rest)
 		}
-	case rules.LevelExact:
-		value := l.Value()
-		out.Exact = &value
-	case rules.LevelRegex:
-		out.Regex = l.Value()
-	case rules.LevelValuesFrom:
-		out.ValuesFrom, out.ValueCount = l.Value(), l.Data().Len()
-	case rules.LevelLimitsFrom:
-		out.LimitsFrom, out.ValueCount = l.Value(), l.Data().Len()
-	default:
-		out.Value = l.Value()
+		if l.Data() != nil && name == l.Kind.String() {
+			addPair(n, "values", l.Data().Len())
+		}
 	}
-	if v4, v6 := l.CountedPrefixes(); v4+v6 > 0 {
-		out.CountByPrefix = &prefixesYAML{v4, v6}
-	}
-	return out
+	return n
 }
 
 // limitYAMLOf returns the limit of a rule, without settings that have their default.
 func limitYAMLOf(r *rules.Rule) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode}
 	for name, value := range r.LimitSettings() {
-		key, node := new(yaml.Node), new(yaml.Node)
-		key.SetString(name)
-		_ = node.Encode(value) // Scalars and lists of text always encode.
-		n.Content = append(n.Content, key, node)
+		addPair(n, name, value)
 	}
 	return n
+}
+
+// addPair adds a key and its value to a mapping, and returns the value.
+func addPair(to *yaml.Node, name string, value any) *yaml.Node {
+	key, node := new(yaml.Node), new(yaml.Node)
+	key.SetString(name)
+	_ = node.Encode(value) // The values of settings always encode.
+	to.Content = append(to.Content, key, node)
+	return node
 }
