@@ -495,3 +495,33 @@ func TestReservedUnitsGoToTheStore(t *testing.T) {
 		}
 	}
 }
+
+// A group that the store refuses passes whole or not at all, also if this replica gets units for one of its hits
+// meanwhile.
+func TestRefusedGroupWithUnitsMeanwhile(t *testing.T) {
+	at := epochOfTests
+	shared := newShared(&at)
+	during := func() {}
+	s := newTestStore(storeFunc(func(b *backend.Batch) {
+		_ = shared.Take(t.Context(), b)
+		during()
+	}), 1, &at)
+	mustTake(t, s, hit("k", minutely, algorithm.Charge, 1))
+	l := leaseOf(s, "k", minutely)
+	units := l.held
+	l.held = 0 // The store has them as used.
+	others := hit("k", minutely, algorithm.Charge, 100-uint64(units)-1)
+	others.Counting = backend.Exact
+	mustTake(t, s, others)
+	during = func() {
+		during = func() {}
+		l.held = units
+	}
+	k, e := hit("k", minutely, algorithm.Charge, 2), hit("e", minutely, algorithm.Charge, 1)
+	k.Atomic, e.Atomic, e.Counting = true, true, backend.Exact
+	e.GroupID = k.GroupID
+	v := mustTake(t, s, k, e)
+	if v[0].Over == v[1].Charged || v[0].Over == (l.used == 3) {
+		t.Errorf("%d of 2 units are used, in a group with %+v", l.used-1, v)
+	}
+}
