@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"ratelimit/src/frontend/access"
 	"ratelimit/src/metrics"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/operator/throttle"
@@ -21,6 +22,8 @@ type foundation struct {
 	counters *metrics.Registry
 	health   *health
 	warnings *warnings
+	// debugTokens and respPasswords are what clients of those ports must send; nil for nothing.
+	debugTokens, respPasswords access.Secrets
 	// runners are started by Run, each in a goroutine. Servers return after servers.stop, all others when the context
 	// ends.
 	runners            []func(context.Context) error
@@ -46,6 +49,9 @@ func newFoundation(cfg Config) (*foundation, error) {
 	f.health.warnings = f.warnings.components
 	f.run(f.warnings.run)
 	f.showProcess()
+	if err := f.openSecrets(); err != nil {
+		return nil, err
+	}
 	return f, nil
 }
 

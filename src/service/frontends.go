@@ -117,7 +117,7 @@ func (s *Service) debugHandler(attempts *access.Attempts, figures *operator.Figu
 		Record:         s.record,
 		Figures:        figures,
 		SumFigures:     sum,
-		HasToken:       s.Settings.DebugToken != "",
+		HasToken:       s.debugTokens != nil,
 		Components:     func() []operator.Component { return s.health.components(operators) },
 		WriteRules:     withRules(writeRuleLines),
 		WriteRulesYAML: withRules(yamlrules.Write),
@@ -138,7 +138,7 @@ func (s *Service) debugHandler(attempts *access.Attempts, figures *operator.Figu
 	if own, err := os.Hostname(); err == nil { // In a pod this is its name.
 		hosts = append(slices.Clone(hosts), strings.ToLower(own))
 	}
-	return admin.AllowHosts(hosts, admin.RequireToken(s.Settings.DebugToken, attempts, debug.Handler()))
+	return admin.AllowHosts(hosts, admin.RequireToken(s.debugTokens, attempts, debug.Handler()))
 }
 
 // writeRuleLines writes one line for each rule.

@@ -54,7 +54,7 @@ func (f *foundation) sumFigures(own *operator.Figures, debug *ports.Port) (*oper
 		return nil, nil
 	}
 	p, err := peers.New(peers.Config{Addresses: s.DebugPeers, Own: own, Port: debugport.Config{
-		DefaultPort: "6070", Token: s.DebugToken,
+		DefaultPort: "6070", Token: f.ownToken,
 		TLS: func(isHTTPS bool, name string) (*tls.Config, error) {
 			if !isHTTPS && !s.DebugTLS.On {
 				return nil, nil

@@ -112,7 +112,7 @@ func (f *foundation) loadCertificates(all *portSet) error {
 
 // warnOpenDebug warns if other hosts can reach the debug port without a token or a client certificate.
 func (f *foundation) warnOpenDebug(debug *ports.Port) {
-	if debug.Listener == nil || f.Settings.DebugToken != "" || debug.TLS.ClientCA != "" {
+	if debug.Listener == nil || f.debugTokens != nil || debug.TLS.ClientCA != "" {
 		return
 	}
 	if addr, ok := debug.Addr().(*net.TCPAddr); ok && !addr.IP.IsLoopback() {
@@ -123,7 +123,7 @@ func (f *foundation) warnOpenDebug(debug *ports.Port) {
 
 // warnOpenRESP warns if other hosts can reach the RESP port without a password or a client certificate.
 func (f *foundation) warnOpenRESP(resp *ports.Port) {
-	if resp.Listener == nil || f.Settings.RESP.Password != "" || resp.TLS.ClientCA != "" {
+	if resp.Listener == nil || f.respPasswords != nil || resp.TLS.ClientCA != "" {
 		return
 	}
 	if addr, ok := resp.Addr().(*net.TCPAddr); ok && !addr.IP.IsLoopback() {

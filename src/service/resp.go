@@ -24,7 +24,7 @@ func (s *Service) buildRESP(failed func(error), attempts *access.Attempts) error
 		Limiter:         s.limiter,
 		ThrottleRefusal: throttleRefusal,
 		Version:         s.Version,
-		Access:          resp.Access{Password: cfg.Password, OperatorToken: s.Settings.DebugToken, Attempts: attempts},
+		Access:          resp.Access{Passwords: s.respPasswords, OperatorTokens: s.debugTokens, Attempts: attempts},
 		Reset:           s.editor.ChangeDescriptor,
 		Config: pipeline.Config{
 			TLS:            p.TLSConfig,

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -202,7 +204,34 @@ func (s *ruleSources) addFiles() {
 	s.counters.ShowFigures("file reads", "", w)
 }
 
+// xdsHeaders returns a function that returns the headers of x, and reads those in a file for each stream.
+func xdsHeaders(x *settings.XDSServer) func() (map[string]string, error) {
+	reads := new(files.Reads)
+	return func() (map[string]string, error) {
+		if x.HeaderFile == "" {
+			return x.Headers, nil
+		}
+		text, err := files.Read(context.Background(), reads, func() ([]byte, error) { return os.ReadFile(x.HeaderFile) })
+		var headers map[string]string
+		if err == nil {
+			headers, err = settings.ParseHeaders(strings.TrimRight(string(text), "\r\n"), "\n")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%sCLIENT_ADDITIONAL_HEADERS_FILE: %w", x.Prefix, err)
+		}
+		for name, value := range x.Headers {
+			if _, isInFile := headers[name]; !isInFile {
+				headers[name] = value
+			}
+		}
+		return headers, nil
+	}
+}
+
 func (s *ruleSources) addXDS(x *settings.XDSServer) error {
+	if _, err := xdsHeaders(x)(); err != nil {
+		return err
+	}
 	source, shared := s.addSource(x.Name, "the xds server "+x.Server, func(reload.Result) {})
 	all := &s.Settings.XDS
 	cfg := xdsrules.Config{
@@ -210,7 +239,7 @@ func (s *ruleSources) addXDS(x *settings.XDSServer) error {
 		Delta:           x.Delta,
 		NodeID:          x.NodeID,
 		NodeMetadata:    x.NodeMetadata,
-		Headers:         x.Headers,
+		Headers:         xdsHeaders(x),
 		MaxMessageBytes: int(all.MaxMessageBytes),
 		Pauses: xdsrules.Pauses{
 			First: all.RetryInterval, Initial: all.BackoffInitial, Growth: all.BackoffGrowth, Max: all.BackoffMax,

@@ -40,6 +40,7 @@ type Settings struct {
 	DebugAllowedHosts         []string      `env:"DEBUG_ALLOWED_HOSTS"` // host names in lower case.
 	DebugPprof                bool          `env:"DEBUG_PPROF"`
 	DebugToken                string        `env:"DEBUG_TOKEN"`
+	DebugTokenFile            string        `env:"DEBUG_TOKEN_FILE"`     // takes precedence over DebugToken.
 	DebugPeers                []string      `env:"DEBUG_PEERS"`          // addresses of debug ports; empty for none.
 	HTTPMaxConns              int           `env:"HTTP_MAX_CONNECTIONS"` // bounds the connections of each HTTP port.
 	GRPCMaxConns              int           `env:"GRPC_MAX_CONNECTIONS"`
@@ -241,7 +242,8 @@ type Divvy struct {
 type RESP struct {
 	PipelinedPort
 	Enabled         bool   // set if RESP_PORT names a port.
-	Password        string `env:"PASSWORD"` // empty if clients need none.
+	Password        string `env:"PASSWORD"`      // empty if clients need none.
+	PasswordFile    string `env:"PASSWORD_FILE"` // takes precedence over Password.
 	MaxCommandBytes int64  `env:"MAX_COMMAND_BYTES"`
 }
 

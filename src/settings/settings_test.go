@@ -2,6 +2,7 @@ package settings
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -620,6 +621,17 @@ func TestXDSBackoff(t *testing.T) {
 	}
 }
 
+// A file of headers has one in each line, whose value may have commas.
+func TestParseHeaders(t *testing.T) {
+	got, err := ParseHeaders("Authorization: Bearer a,b\nx-t:1", "\n")
+	if want := map[string]string{"authorization": "Bearer a,b", "x-t": "1"}; err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := ParseHeaders("secret", "\n"); err == nil || err.Error() != "write name:value in each line" {
+		t.Error(err)
+	}
+}
+
 func TestXDSProblems(t *testing.T) {
 	const headers = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"
 	for _, tt := range []struct{ env, problem, warning string }{
@@ -643,7 +655,7 @@ func TestXDSProblems(t *testing.T) {
 		},
 		{env: headers + "=secret", problem: headers + "=…: write name:value, separated by commas"},
 		{env: headers + "=x:1,grpc-timeout:secret"}, // gRPC leaves it out
-		{env: headers + "=:secret", problem: headers + "=…: a name is none that gRPC sends: write letters, digits, - _ and ."},
+		{env: headers + "=:secret", problem: headers + "=…: a name is none that gRPC sends: write letters, digits, dots, - and _"},
 		{env: headers + "=x:sécret", problem: headers + "=…: the value of x is not printable ASCII"},
 		{env: headers + "=x-bin:é"},
 		{env: headers + "="},

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"errors"
 	"regexp"
 	"strings"
 	"time"
@@ -36,6 +37,7 @@ type XDSServer struct {
 	NodeMetadata map[string]string // MetadataText as a map.
 	HeaderText   string            `env:"CLIENT_ADDITIONAL_HEADERS"`
 	Headers      map[string]string // HeaderText as a map.
+	HeaderFile   string            `env:"CLIENT_ADDITIONAL_HEADERS_FILE"` // the path of a file with more of them.
 	TLS          bool              `env:"SERVER_USE_TLS"`
 	CACert       string            `env:"SERVER_TLS_CACERT"`
 	ServerName   string            `env:"SERVER_TLS_SAN"`
@@ -97,24 +99,32 @@ func (x *XDSServer) readMetadata(r *reader) {
 	}
 }
 
-// readHeaders sets Headers from "name:value,name:value". Errors show no values, because they may be secret.
+// readHeaders sets Headers.
 func (x *XDSServer) readHeaders(r *reader) {
-	refuse := func(fix string) { r.problem(x.Prefix+"CLIENT_ADDITIONAL_HEADERS", "…", fix) }
-	x.Headers = make(map[string]string)
-	for item := range strings.SplitSeq(x.HeaderText, ",") {
+	var err error
+	if x.Headers, err = ParseHeaders(x.HeaderText, ","); err != nil {
+		r.problem(x.Prefix+"CLIENT_ADDITIONAL_HEADERS", "…", err.Error())
+	}
+}
+
+// ParseHeaders returns the headers in "name:value" items between separators. Errors say what to write, and show no
+// values, because these may be secret.
+func ParseHeaders(text, separator string) (map[string]string, error) {
+	headers := make(map[string]string)
+	for item := range strings.SplitSeq(text, separator) {
 		name, value, ok := strings.Cut(item, ":")
 		name, value = strings.ToLower(strings.TrimSpace(name)), strings.TrimSpace(value)
 		switch {
+		case !ok && separator == ",":
+			return nil, errors.New("write name:value, separated by commas")
 		case !ok:
-			refuse("write name:value, separated by commas")
-			return
+			return nil, errors.New("write name:value in each line")
 		case !headerKey.MatchString(name):
-			refuse("a name is none that gRPC sends: write letters, digits, - _ and .")
-			return
+			return nil, errors.New("a name is none that gRPC sends: write letters, digits, dots, - and _")
 		case strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }) && !strings.HasSuffix(name, "-bin"):
-			refuse("the value of " + name + " is not printable ASCII")
-			return
+			return nil, errors.New("the value of " + name + " is not printable ASCII")
 		}
-		x.Headers[name] = value
+		headers[name] = value
 	}
+	return headers, nil
 }

@@ -13,10 +13,32 @@ import (
 	"ratelimit/src/backend/memory"
 )
 
-// IsSecret reports whether sent is the secret. It takes constant time. Nothing equals an empty secret.
-func IsSecret[T string | []byte](sent T, secret string) bool {
-	got, want := sha256.Sum256([]byte(sent)), sha256.Sum256([]byte(secret)) // Hashes have the same length.
-	return subtle.ConstantTimeCompare(got[:], want[:]) == 1 && secret != ""
+// Secrets returns the secrets that are valid now: one, or two while clients change from one to the other. Nil means
+// that none is needed.
+type Secrets func() []string
+
+// Fixed returns Secrets of one secret. They are nil if it is empty.
+func Fixed(secret string) Secrets {
+	if secret == "" {
+		return nil
+	}
+	return func() []string { return []string{secret} }
+}
+
+// IsSecret reports whether sent is one of the secrets. The time that it takes depends on their number only. Nothing
+// equals an empty secret.
+func IsSecret[T string | []byte](sent T, secrets Secrets) bool {
+	if secrets == nil {
+		return false
+	}
+	got, isOne := sha256.Sum256([]byte(sent)), false // Hashes have the same length.
+	for _, secret := range secrets() {
+		want := sha256.Sum256([]byte(secret))
+		if subtle.ConstantTimeCompare(got[:], want[:]) == 1 && secret != "" {
+			isOne = true
+		}
+	}
+	return isOne
 }
 
 // IsOnThisHost reports whether a client with this address and port is on the same host.

@@ -10,13 +10,13 @@ import (
 	"ratelimit/src/frontend/access"
 )
 
-// RequireToken passes requests to next if they send token, either as a bearer token or as the password
-// of basic authentication, which browsers support. If token is empty, it passes all requests.
+// RequireToken passes requests to next if they send one of tokens, either as a bearer token or as the password
+// of basic authentication, which browsers support. If tokens is nil, it passes all requests.
 //
 // A client that has sent too many wrong tokens gets 429 whatever it sends, so that it does not learn whether a guess is
 // right. Requests without a token are not counted.
-func RequireToken(token string, attempts *access.Attempts, next http.Handler) http.Handler {
-	if token == "" {
+func RequireToken(tokens access.Secrets, attempts *access.Attempts, next http.Handler) http.Handler {
+	if tokens == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -31,7 +31,7 @@ func RequireToken(token string, attempts *access.Attempts, next http.Handler) ht
 					http.StatusTooManyRequests)
 				return
 			}
-			if access.IsSecret(sent, token) {
+			if access.IsSecret(sent, tokens) {
 				attempts.Forgive(r.RemoteAddr)
 				next.ServeHTTP(w, r)
 				return

@@ -28,7 +28,7 @@ func TestGuessedTokens(t *testing.T) {
 		attempts.Add("10.0.0.7")
 		attempts.Add("2001:db8::/64")
 	}
-	h := RequireToken("secret", attempts, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	h := RequireToken(access.Fixed("secret"), attempts, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for i, tt := range []struct {
 		client, token string
 		code          int

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"ratelimit/src/frontend/access"
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator"
 )
@@ -76,7 +77,7 @@ func TestToken(t *testing.T) {
 			r.Header.Set("Authorization", tt.shown)
 		}
 		w := httptest.NewRecorder()
-		RequireToken(tt.token, newAttempts(t), inside).ServeHTTP(w, r)
+		RequireToken(access.Fixed(tt.token), newAttempts(t), inside).ServeHTTP(w, r)
 		if w.Code != tt.code || tt.code == 200 != (w.Body.String() == "inside") {
 			t.Errorf("%q shows %q: got %d %s, want %d", tt.token, tt.shown, w.Code, w.Body, tt.code)
 		}

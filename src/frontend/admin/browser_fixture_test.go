@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"ratelimit/src/frontend/access"
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator"
 	"ratelimit/src/rules"
@@ -98,7 +99,7 @@ func (p *operatorPort) start() {
 		Limiter: p.limiter, Limits: p.limits, ChangeCounters: p.counters,
 	}
 	p.server = &http.Server{
-		Handler:     RequireToken(p.token, newAttempts(p.t), pages.Handler()),
+		Handler:     RequireToken(access.Fixed(p.token), newAttempts(p.t), pages.Handler()),
 		ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
 	}
 	go func(s *http.Server) { _ = s.Serve(listener) }(p.server)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ratelimit/src/backend/memory"
+	"ratelimit/src/frontend/access"
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator"
 	"ratelimit/src/overrides"
@@ -246,7 +247,7 @@ func TestLimitsAreProtected(t *testing.T) {
 	if code := send(AllowHosts(nil, pages(true)), ""); code != http.StatusForbidden {
 		t.Errorf("a renamed host: %d", code)
 	}
-	guarded := RequireToken("secret", newAttempts(t), pages(true))
+	guarded := RequireToken(access.Fixed("secret"), newAttempts(t), pages(true))
 	if code := send(guarded, "secret"); code != http.StatusOK {
 		t.Errorf("with the token: %d", code)
 	}

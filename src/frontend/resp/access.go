@@ -10,11 +10,11 @@ import (
 
 // Access has the passwords of clients and of operators.
 type Access struct {
-	// Password is what clients must send with AUTH before other commands. Empty: nothing.
-	Password string
-	// OperatorToken makes a client that sends it with AUTH an operator. Empty: clients on this host are operators.
-	OperatorToken string
-	// Attempts bounds wrong passwords. It is required if Password or OperatorToken is set.
+	// Passwords are what clients must send with AUTH before other commands. Nil: nothing.
+	Passwords access.Secrets
+	// OperatorTokens make a client that sends one with AUTH an operator. Nil: clients on this host are operators.
+	OperatorTokens access.Secrets
+	// Attempts bounds wrong passwords. It is required if Passwords or OperatorTokens are set.
 	Attempts *access.Attempts
 }
 
@@ -29,7 +29,7 @@ const (
 
 // initialRights returns the rights of a client that has sent no password.
 func (a *Access) initialRights(client net.Addr) rights {
-	if a.Password != "" {
+	if a.Passwords != nil {
 		return mayAuthenticate
 	}
 	return a.rightsOf(client)
@@ -37,7 +37,7 @@ func (a *Access) initialRights(client net.Addr) rights {
 
 // rightsOf returns the rights of a client that has sent the password, if there is one.
 func (a *Access) rightsOf(client net.Addr) rights {
-	if a.OperatorToken == "" && access.IsOnThisHost(client.String()) {
+	if a.OperatorTokens == nil && access.IsOnThisHost(client.String()) {
 		return mayOperate
 	}
 	return mayAsk
@@ -50,7 +50,7 @@ var (
 
 // authenticate returns the rights of a client that sends a password.
 func (a *Access) authenticate(client net.Addr, password []byte) (rights, *replyError) {
-	if a.Password == "" && a.OperatorToken == "" {
+	if a.Passwords == nil && a.OperatorTokens == nil {
 		return 0, errorf("AUTH <password> called without any password configured: set RESP_PASSWORD, or DEBUG_TOKEN for " +
 			"operators")
 	}
@@ -60,9 +60,9 @@ func (a *Access) authenticate(client net.Addr, password []byte) (rights, *replyE
 	}
 	var granted rights
 	switch {
-	case access.IsSecret(password, a.OperatorToken):
+	case access.IsSecret(password, a.OperatorTokens):
 		granted = mayOperate
-	case access.IsSecret(password, a.Password):
+	case access.IsSecret(password, a.Passwords):
 		granted = a.rightsOf(client)
 	default:
 		return 0, errWrongPass

@@ -119,7 +119,7 @@ func (s *session) check(cmd *command, args [][]byte) *replyError {
 		return errNoAuth
 	case cmd.arity > 0 && len(args) != cmd.arity, len(args) < -cmd.arity:
 		return errArity(cmd.name)
-	case s.rights < cmd.needs && s.srv.cfg.OperatorToken == "":
+	case s.rights < cmd.needs && s.srv.cfg.OperatorTokens == nil:
 		return &replyError{codeNoPerm, cmd.name + " is for operators: send it from the host of the service, or set " +
 			"DEBUG_TOKEN and send that with AUTH"}
 	case s.rights < cmd.needs:

@@ -182,7 +182,7 @@ func newAccess(t *testing.T, password, token string) Access {
 	for range 8 {
 		attempts.Add(elsewhere.String())
 	}
-	return Access{Password: password, OperatorToken: token, Attempts: attempts}
+	return Access{Passwords: access.Fixed(password), OperatorTokens: access.Fixed(token), Attempts: attempts}
 }
 
 // An explanation is the text of /explain, and changes nothing.

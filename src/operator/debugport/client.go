@@ -41,8 +41,8 @@ const (
 type Config struct {
 	// DefaultPort is the port of addresses without one.
 	DefaultPort string
-	// Token goes to each address that is asked, and to no other. It is empty for none.
-	Token string
+	// Token returns what goes to each address that is asked, and to no other. Nil, and an empty text, are none.
+	Token func() string
 	// TLS returns the configuration of TLS, or nil for plain text. isHTTPS tells that the address is an https URL. name is
 	// what the server's certificate must have; empty for the host of the address.
 	TLS func(isHTTPS bool, name string) (*tls.Config, error)
@@ -279,8 +279,8 @@ func (c *Client) send(ctx context.Context, r request, read func(*http.Response) 
 	if r.body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if c.cfg.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.cfg.Token)
+	if token := c.token(); token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -337,12 +337,20 @@ func (c *Client) explainNoAnswer(err error) error {
 	return fmt.Errorf("%s: %w: %s", c.Address, err, advice)
 }
 
+// token returns the token to send; empty for none.
+func (c *Client) token() string {
+	if c.cfg.Token == nil {
+		return ""
+	}
+	return c.cfg.Token()
+}
+
 // explainStatus says what to do about a status other than 200. text is the body.
 func (c *Client) explainStatus(resp *http.Response, path string, text []byte) error {
 	first, _, _ := strings.Cut(string(bytes.TrimSpace(text)), "\n")
 	said := output.Printable(strings.ToValidUTF8(cmp.Or(first, resp.Status), "?"))
 	switch {
-	case resp.StatusCode == http.StatusUnauthorized && c.cfg.Token == "":
+	case resp.StatusCode == http.StatusUnauthorized && c.token() == "":
 		return fmt.Errorf("%s needs a token: %s", c.Address, c.cfg.Advice.SetToken)
 	case resp.StatusCode == http.StatusUnauthorized:
 		return fmt.Errorf("%s refuses the token: send the %s that the service was started with", c.Address, tokenVariable)

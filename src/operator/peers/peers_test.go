@@ -79,7 +79,8 @@ func (r *replica) address() string { return r.server.Listener.Addr().String() }
 
 // plain is how to reach ports without TLS.
 var plain = debugport.Config{
-	DefaultPort: "6070", Token: "t0ken", TLS: func(bool, string) (*tls.Config, error) { return nil, nil },
+	DefaultPort: "6070", Token: func() string { return "t0ken" },
+	TLS: func(bool, string) (*tls.Config, error) { return nil, nil },
 }
 
 // start returns the sums that a replica makes of addresses, which answer even if the machine is busy.

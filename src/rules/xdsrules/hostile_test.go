@@ -251,7 +251,9 @@ func TestRefused(t *testing.T) {
 // Headers that the server quotes in an error are hidden.
 func TestHeadersAreNotTold(t *testing.T) {
 	inLab(t, func(c *Config) {
-		c.Headers = map[string]string{"authorization": "Bearer s3cr3t-token", "x-also": "s3cr3t", "x-on": "1"}
+		c.Headers = func() (map[string]string, error) {
+			return map[string]string{"authorization": "Bearer s3cr3t-token", "x-also": "s3cr3t", "x-on": "1"}, nil
+		}
 	}, func(t *testing.T, l *lab) {
 		l.play(func(st stream) error {
 			return status.Errorf(codes.Unauthenticated, "1: who is s3cr3t-token? Not \"Bearer s3cr3t-token\", nor s3cr3t")

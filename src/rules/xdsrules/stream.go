@@ -110,7 +110,14 @@ const maxWaitingDeltas = 16
 func (w *Watcher) openStream(ctx context.Context, cancel context.CancelCauseFunc,
 	conn *grpc.ClientConn,
 ) (*adsStream, error) {
-	ctx = metadata.NewOutgoingContext(ctx, metadata.New(w.cfg.Headers))
+	if w.cfg.Headers != nil {
+		headers, err := w.cfg.Headers()
+		if err != nil {
+			return nil, err
+		}
+		w.secretHider = secretsOf(headers)
+		ctx = metadata.NewOutgoingContext(ctx, metadata.New(headers))
+	}
 	ads := discovery.NewAggregatedDiscoveryServiceClient(conn)
 	s := &adsStream{cancel: cancel}
 	if w.cfg.Delta {

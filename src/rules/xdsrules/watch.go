@@ -33,8 +33,8 @@ type Config struct {
 	// NodeID and NodeMetadata identify this node to the server.
 	NodeID       string
 	NodeMetadata map[string]string
-	// Headers are sent with each stream.
-	Headers map[string]string
+	// Headers, if not nil, returns what is sent with a new stream, so that tokens may change.
+	Headers func() (map[string]string, error)
 	// TLS, if not nil, is called for each new connection, so that certificates may change. Nil is plain text.
 	TLS func() (*tls.Config, error)
 	// MaxMessageBytes is the size of the largest response in bytes. Defaults to 4 MiB.
@@ -66,14 +66,14 @@ type Watcher struct {
 	nodeIdentity *corev3.Node
 	reloadSignal reload.Signal     // sent by Reload
 	dialOptions  []grpc.DialOption // only tests set them
-	secretHider  *strings.Replacer // hides the values of Headers
 	stats        Stats
 
 	// Only Run's goroutine uses the following fields.
 	loader          reload.Loader
 	last            verdict
-	lastLoadTime    time.Time // zero until a response is loaded
-	resources       resources // those that the server has sent over delta xDS
+	lastLoadTime    time.Time         // zero until a response is loaded
+	resources       resources         // those that the server has sent over delta xDS
+	secretHider     *strings.Replacer // hides the values of the headers of the last stream
 	silenceReported bool
 }
 
@@ -116,7 +116,7 @@ func New(cfg Config) (*Watcher, error) {
 		cfg:          cfg,
 		nodeIdentity: node,
 		reloadSignal: reload.NewSignal(),
-		secretHider:  secretsOf(cfg.Headers),
+		secretHider:  secretsOf(nil),
 		loader:       reload.Loader{Config: cfg.Config, Format: format, AllowPartialFirstLoad: true},
 	}
 	w.forgetVersions()

@@ -1,9 +1,11 @@
 package xdsrules
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,7 +90,9 @@ func TestRefusalsSlowDown(t *testing.T) {
 func TestWhoAsks(t *testing.T) {
 	inLab(t, func(c *Config) {
 		c.NodeMetadata = map[string]string{"zone": "a", "pod": "p=1"}
-		c.Headers = map[string]string{"authorization": "Bearer x", "x-tenant": "t"}
+		c.Headers = func() (map[string]string, error) {
+			return map[string]string{"authorization": "Bearer x", "x-tenant": "t"}, nil
+		}
 	}, func(t *testing.T, l *lab) {
 		s := l.manage()
 		s.Publish(t, "me", "1")
@@ -106,6 +110,40 @@ func TestWhoAsks(t *testing.T) {
 			if r.GetTypeUrl() != TypeURL || len(r.GetResourceNames()) > 0 {
 				t.Errorf("asked for %v", r)
 			}
+		}
+	})
+}
+
+// Each stream gets the headers of its time. Without headers there is no stream, and the reason is told.
+func TestHeadersChange(t *testing.T) {
+	var token atomic.Pointer[string]
+	set := func(text string) { token.Store(&text) }
+	set("Bearer 1")
+	inLab(t, func(c *Config) {
+		c.Headers = func() (map[string]string, error) {
+			if text := *token.Load(); text != "" {
+				return map[string]string{"authorization": text}, nil
+			}
+			return nil, errors.New("no token")
+		}
+	}, func(t *testing.T, l *lab) {
+		s := l.manage()
+		s.Publish(t, "me", "1", limit("a", 1))
+		l.after(time.Second, "connected", "v1: a.k=1")
+		set("Bearer 2")
+		l.Reload()
+		l.after(time.Second, "connected", "v1: a.k=1")
+		set("")
+		l.Reload()
+		l.after(100*time.Millisecond, "xds server passthrough:///xds: no token: pause 1s")
+		set("Bearer 3")
+		l.after(time.Second, "connected", "v1: a.k=1")
+		var got []string
+		for _, h := range s.Headers() {
+			got = append(got, h.Get("authorization")...)
+		}
+		if want := []string{"Bearer 1", "Bearer 2", "Bearer 3"}; !slices.Equal(got, want) {
+			t.Errorf("%q", got)
 		}
 	})
 }

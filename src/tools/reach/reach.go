@@ -204,7 +204,7 @@ func (s *Service) debugPort() (*debugport.Config, error) {
 		return nil, err
 	}
 	return &debugport.Config{
-		DefaultPort: s.defaultPort, Token: token, Timeout: s.Timeout,
+		DefaultPort: s.defaultPort, Token: func() string { return token }, Timeout: s.Timeout,
 		TLS: func(isHTTPS bool, name string) (*tls.Config, error) {
 			s.files.ServerName = name
 			return s.tls(isHTTPS)
