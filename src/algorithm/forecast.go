@@ -107,7 +107,7 @@ func (f *Forecast) waitForReleases(l *Limit, amount uint64, base func(op Op, amo
 // losesDebt reports whether a GCRA may forget debt when a hold is charged, since settlements exceeded their
 // reservations.
 func (f *Forecast) losesDebt(l *Limit) bool {
-	return l.Kind == GCRA && f.Base.GCRA.TAT-f.At > l.BurstTolerance()-l.RefillTime(f.OpenUnits)
+	return l.Kind == GCRA && max(f.Base.GCRA.TAT-f.At, 0) > l.BurstTolerance()-l.RefillTime(f.OpenUnits)
 }
 
 // waitForDecay is waitForCharges for counters of which holds that expire later change the wait: what a
