@@ -3,6 +3,8 @@ package integration
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -10,6 +12,8 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"gopkg.in/yaml.v3"
+
+	"ratelimit/testbed/harness"
 )
 
 // blocks returns the blocks of a page of that kind that begin with prefix.
@@ -109,6 +113,62 @@ func TestRecipeRoutes(t *testing.T) {
 			if err := route.ValidateAll(); err != nil {
 				t.Errorf("%v in\n%s", err, text)
 			}
+		}
+	}
+}
+
+// startRoutes serves the rules of a domain of a page. It returns a function that starts an Envoy with the routes of
+// that page after change has edited them.
+func startRoutes(t *testing.T, page, domain string) func(change func(routes string) string) *front {
+	t.Helper()
+	harness.Envoy(t) // or skip, before the service is built
+	backend := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(backend.Close)
+	r := &holdsRecipe{service: startRecipe(t, page, domain), dir: tokenBudgetDir, backend: backend}
+	text := blocks(t, page, "yml", "- match:")[0]
+	return func(change func(string) string) *front {
+		return r.envoy(t, func(t *testing.T, config *document) {
+			var routes yaml.Node
+			if err := yaml.Unmarshal([]byte(change(text)), &routes); err != nil {
+				t.Fatal(err)
+			}
+			*config.at("routes")[0] = *routes.Content[0]
+			config.set(t, "cluster", "model")
+			config.set(t, "domain", domain)
+		})
+	}
+}
+
+// A search takes ten units, and a refused one none, through a real Envoy. A cost may also come from a header.
+func TestRecipeWeightedRequests(t *testing.T) {
+	envoy := startRoutes(t, "docs/recipes/weighted-requests.md", "shop")
+	fixed := envoy(func(routes string) string { return routes })
+	byHeader := envoy(func(routes string) string {
+		return strings.Replace(routes, "{number: 10}", `{format: "%REQ(x-cost)%"}`, 1)
+	})
+	for i, step := range []struct {
+		front  *front
+		path   string
+		header string
+		want   int
+	}{
+		{fixed, "/search?q=tea", "x-user: alex", 200}, // 10
+		{fixed, "/items", "x-user: alex", 200},        // 11
+		{fixed, "/search?q=tea", "x-user: alex", 429},
+		{byHeader, "/search?q=tea", "x-user: alex, x-cost: 10", 429},
+		{byHeader, "/search?q=tea", "x-user: alex, x-cost: 8", 200}, // 19
+		{fixed, "/items", "x-user: alex", 200},                      // 20
+		{fixed, "/items", "x-user: alex", 429},
+		{byHeader, "/search?q=tea", "x-user: alex", 200}, // Envoy sends no descriptor.
+		{byHeader, "/search?q=tea", "x-user: alex, x-cost: much", 200},
+		{byHeader, "/search?q=tea", "x-user: alex, x-cost: 1", 429},
+	} {
+		status, _, err := step.front.send(call{path: step.path, header: step.header})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status != step.want {
+			t.Errorf("request %d, %s of %s: status %d, want %d", i+1, step.path, step.header, status, step.want)
 		}
 	}
 }
