@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/overrides"
 	"ratelimit/src/overrides/asrules"
@@ -37,7 +39,7 @@ type LimitChange struct {
 	Until time.Time `json:"until,omitzero"`
 	For   string    `json:"for,omitempty"`
 	// Reason is required for set, but not for a dry run. Who defaults to the user of basic authentication, else to the
-	// client's address.
+	// client's host.
 	Reason string `json:"reason,omitempty"`
 	Who    string `json:"who,omitempty"`
 	// DryRun changes nothing, and only reports.
@@ -67,7 +69,7 @@ type LimitEffect struct {
 	Rule   string `json:"rule"`
 	Before string `json:"before"` // the limit before the change, for people
 	After  string `json:"after"`  // the limit after it
-	// Used and Remaining are those of the subject's counter; nil if they are not known. Remaining is what After leaves.
+	// Used and Remaining are those of the subject's counter with the limit after the change; nil if they are not known.
 	Used      *uint64 `json:"used,omitempty"`
 	Remaining *uint64 `json:"remaining,omitempty"`
 }
@@ -145,7 +147,9 @@ func (e *LimitEditor) Change(ctx context.Context, c LimitChange, client Client) 
 		return nil, Refuse(http.StatusConflict, "no change of a limit is in force for %s of %s; `ratelimit limit list` shows all",
 			o.Subject, rules.Quote(o.Domain))
 	}
-	if report.Limits, err = e.effects(ctx, targets, &o, c.Action); err != nil {
+	if c.Action == overrides.ActionUnset {
+		report.Limits = e.effectsOfUnset(ctx, set, targets, &o)
+	} else if report.Limits, err = e.effectsOfSet(ctx, targets, &o); err != nil {
 		return nil, err
 	}
 	e.warn(report, targets)
@@ -171,6 +175,9 @@ func (e *LimitEditor) override(c *LimitChange, client Client) (o overrides.Overr
 	if o.Who == "" {
 		if o.Who = client.User; o.Who == "" {
 			o.Who = client.Addr
+			if host, _, err := net.SplitHostPort(client.Addr); err == nil {
+				o.Who = host
+			}
 		}
 	}
 	switch {
@@ -357,36 +364,35 @@ func requestOf(r *rules.Rule, subject []rules.Entry) []rules.Entry {
 	return request
 }
 
-// effects returns what the change does to the targets.
-func (e *LimitEditor) effects(ctx context.Context, targets []target, o *overrides.Override, action string) (
-	[]LimitEffect, error,
+// effectsOfSet returns what the override does to the targets.
+func (e *LimitEditor) effectsOfSet(ctx context.Context, targets []target, o *overrides.Override) (
+	list []LimitEffect, err error,
 ) {
 	change, err := overrides.ParseChange(o.Limit)
 	if err != nil {
 		return nil, BadChange("limit: %v", err)
 	}
 	pattern := targets[0].entries == nil
-	if change.IsAbsolute() && !pattern && action == overrides.ActionSet && len(targets) > 1 {
+	if change.IsAbsolute() && !pattern && len(targets) > 1 {
 		var names []string
 		for _, t := range targets {
-			names = append(names, t.rule.FullName)
+			name := t.rule.FullName
+			if name == t.rule.Descriptor.FullName && t.rule.Name != "" { // The others have their name in it.
+				name += "." + t.rule.Name
+			}
+			names = append(names, name)
 		}
-		return nil, BadChange("%s has %d limits: name one with rule, or write a factor, such as x10; they are %s", o.Subject,
-			len(targets), strings.Join(names, ", "))
+		return nil, BadChange("%s has %d limits: name one of them as the rule, or write a factor, such as x10; they are %s",
+			o.Subject, len(targets), strings.Join(names, ", "))
 	}
-	var list []LimitEffect
 	var firstErr error
 	for _, t := range targets {
-		after := t.rule
-		if action == overrides.ActionSet {
-			changed, err := change.Of(t.rule)
-			if err != nil {
-				if firstErr == nil {
-					firstErr = err
-				}
-				continue
+		after, err := change.Of(t.rule)
+		if err != nil {
+			if firstErr == nil {
+				firstErr = err
 			}
-			after = changed
+			continue
 		}
 		if pattern && len(list) == MaxNames {
 			break
@@ -397,6 +403,43 @@ func (e *LimitEditor) effects(ctx context.Context, targets []target, o *override
 		return nil, Refuse(http.StatusUnprocessableEntity, "%v", firstErr)
 	}
 	return list, nil
+}
+
+// effectsOfUnset returns what it does to the targets that the override o ends: they get the limit of their rule, or of
+// another override, whose pattern names the subject, too.
+func (e *LimitEditor) effectsOfUnset(ctx context.Context, set *rules.Set, targets []target, o *overrides.Override) (
+	list []LimitEffect,
+) {
+	others := slices.DeleteFunc(e.Registry.List(o.Domain), func(other overrides.Override) bool {
+		return other.ID() == o.ID() || other.Subject != o.Subject && !strings.HasSuffix(other.Subject, "*")
+	})
+	then, err := overrides.Apply(set, others)
+	for _, t := range targets {
+		after := t.rule
+		switch {
+		case t.entries == nil && len(list) == MaxNames:
+			return list
+		case t.entries != nil && err == nil:
+			after = limitIn(then, &t)
+		}
+		list = append(list, e.effect(ctx, &t, after))
+	}
+	return list
+}
+
+// limitIn returns the limit of t that a request for its subject finds in set.
+func limitIn(set *rules.Set, t *target) *rules.Rule {
+	var scratch rules.SearchScratch
+	scratch.Begin(context.Background())
+	m := set.Domain([]byte(t.rule.Domain)).FindRule(t.entries, &scratch)
+	if m != nil && scratch.Err() == nil {
+		for _, r := range m.Limits {
+			if r.FullName == t.rule.FullName {
+				return r
+			}
+		}
+	}
+	return t.rule
 }
 
 // effect returns what the limit after does for the subject of t.
@@ -417,12 +460,26 @@ func (e *LimitEditor) effect(ctx context.Context, t *target, after *rules.Rule) 
 		if c.Rule == nil || c.Rule.FullName != t.rule.FullName || c.Verdict.Err != nil {
 			continue
 		}
-		used := c.Verdict.Before
-		capacity := after.Limit.Capacity()
-		remaining := capacity - min(capacity, used)
-		effect.Before, effect.Used, effect.Remaining = c.Rule.LimitText(), &used, &remaining
+		effect.Before = c.Rule.LimitText()
+		effect.Used, effect.Remaining = e.counted(ctx, a.Hits()[i], after)
 	}
 	return effect
+}
+
+// counted returns what the counter of a look has used, and what remains, with the limit after; nil if that is not
+// known. Stores need not count refused hits above a limit, so they count fewer with a higher one.
+func (e *LimitEditor) counted(ctx context.Context, look backend.Hit, after *rules.Rule) (used, remaining *uint64) {
+	if after.Unlimited {
+		return nil, nil
+	}
+	look.Limit = &after.Limit
+	b := backend.Batch{Hits: []backend.Hit{look}, Verdicts: make([]backend.Verdict, 1)}
+	if e.Counters.Backend.Take(ctx, &b) != nil || b.Verdicts[0].Err != nil {
+		return nil, nil // The store does not answer.
+	}
+	before, capacity := b.Verdicts[0].Before, after.Limit.Capacity()
+	left := capacity - min(capacity, before)
+	return &before, &left
 }
 
 // warn adds warnings about a change of limits.

@@ -240,18 +240,41 @@ func (r *run) perform(ctx context.Context) error {
 		return r.export(ctx)
 	}
 	report := new(operator.LimitReport)
-	if err := r.client.Do(ctx, http.MethodPost, "/api/limits", nil, r.opt.change, report); err != nil {
+	c := r.opt.change
+	err := r.client.Do(ctx, http.MethodPost, "/api/limits", nil, c, report)
+	if problem, ok := errors.AsType[*debugport.Error](err); ok && problem.Status == http.StatusUnprocessableEntity &&
+		!strings.HasSuffix(c.Subject, "*") {
+		return fmt.Errorf("%w; see `ratelimit explain --domain %s --descriptors %s --address %s`", err, output.ShellWord(c.Domain),
+			output.ShellWord(c.Subject), r.client.Address)
+	}
+	if err != nil {
 		return err
 	}
 	if r.opt.asJSON {
 		return output.WriteJSON(r.OutOrStdout(), report)
 	}
-	for _, line := range reportLines(report) {
+	lines := reportLines(report)
+	if c.Action == overrides.ActionSet && !report.DryRun {
+		lines = append(lines, "to unset it: "+r.unsetting(&report.Override))
+	}
+	for _, line := range lines {
 		if _, err := fmt.Fprintln(r.OutOrStdout(), line); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// unsetting returns the command that removes o.
+func (r *run) unsetting(o *overrides.Override) string {
+	text := "ratelimit limit unset " + output.ShellWord(o.Domain) + " " + output.ShellWord(o.Subject)
+	switch {
+	case o.Rule != "":
+		text += " --rule " + output.ShellWord(strings.TrimPrefix(o.Rule, o.Domain+"."))
+	case r.opt.allRules:
+		text += " --all-rules"
+	}
+	return text + " --address " + r.client.Address
 }
 
 // reportLines returns a report as text for people.

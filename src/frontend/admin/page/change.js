@@ -5,6 +5,7 @@ import { parseDescriptor } from "./descriptor.js";
 
 const subjectOfAll = "(all)"; // The subject of a counter that all requests of a rule share.
 const titles = { set: "Raise a limit", ban: "Ban a subject", reset: "Reset counters", unset: "Unset a changed limit" };
+const whoKey = "ratelimit-who";
 const verbs = { set: "Raise", ban: "Ban", reset: "Reset", unset: "Unset" };
 
 // createChange returns the dialog. It calls onChanged() after each change.
@@ -59,6 +60,7 @@ export function createChange(onChanged) {
         return;
       }
       submit.hidden = dryRun.hidden = true;
+      rememberWho(fields.who.value);
       setText(close, "Close");
       close.focus();
       onChanged();
@@ -76,6 +78,7 @@ export function createChange(onChanged) {
     setText(byID("change-rule"), `${target.domain}: ${target.rule ? ruleName(target.domain, target.rule) : "all rules"}`);
     byID("change-actions").hidden = Boolean(target.isUnset);
     byID("change-form").reset();
+    fields.who.value = recallWho();
     submit.hidden = submit.disabled = dryRun.disabled = false;
     setText(close, "Cancel");
     showAction();
@@ -93,6 +96,21 @@ export function createChange(onChanged) {
       return created;
     },
   };
+}
+
+// recallWho returns who made the last change in this browser, as rememberWho got it. A browser may forbid both.
+function recallWho() {
+  try {
+    return localStorage.getItem(whoKey) ?? "";
+  } catch {
+    return "";
+  }
+}
+
+function rememberWho(who) {
+  try {
+    localStorage.setItem(whoKey, who);
+  } catch { /* The next dialog has an empty field. */ }
 }
 
 // wholeSubject returns a subject as /api/limits takes it.
