@@ -89,7 +89,7 @@ envoy-example: build ## serve the example rules to an Envoy in front of a mock, 
 # FIPS_PACKAGES run once more where Go refuses what FIPS 140-3 does not approve; TestFIPS does that to the whole program.
 # Kubernetes' types are a module of their own, whose cache does not see manifests. The program that all packages of test-long start is
 # built once; it is replaced only by another one, since its time is part of what go test compares before it takes a cached result.
-FIPS_PACKAGES = ./src/files/... ./src/frontend/access ./src/frontend/tlsconn ./src/frontend/pipeline ./src/quota ./src/rules/reload
+FIPS_PACKAGES = ./src/backend/redis/credentials/... ./src/files/... ./src/frontend/access ./src/frontend/tlsconn ./src/frontend/pipeline ./src/quota ./src/rules/reload
 define TESTS
 '$(HERE) go test -json -vet=off -race -timeout 15m -p $(PACKAGES_AT_ONCE) $$RUN $${PACKAGES:-$$(go list $(PKG) | grep -v /integration-test)}' \
 '$(HERE) go test -json -vet=off -run "Allocate|^($$(grep -rl "^//go:build !race" --include=*_test.go src | xargs sed -n "s/^func \(Test[A-Za-z0-9_]*\).*/\1/p" | paste -sd"|"))$$" $$RUN $${PACKAGES:-$$(grep -rlE "^//go:build !race|^func Test.*Allocate" --include=*_test.go src | xargs -n1 dirname | sort -u | sed s,^,./,)}' \

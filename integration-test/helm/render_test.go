@@ -158,7 +158,7 @@ func TestRows(t *testing.T) {
 	var files []string
 	_, production, _ := strings.Cut(read(t, chartDir+"/README.md"), "```yml\n")
 	production, _, _ = strings.Cut(production, "```")
-	for i, row := range append(rows,
+	for i, row := range append(append(rows, recipeRows(t)...),
 		row{name: "README", values: production, want: "STORE_FAILURE_MODE=local NetworkPolicy PodMonitor PrometheusRule"}) {
 		t.Run(row.name, func(t *testing.T) {
 			file := filepath.Join(dir, fmt.Sprintf("%02d-%s.yaml", i, strings.ReplaceAll(row.name, " ", "-")))
@@ -189,6 +189,48 @@ func TestRows(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	t.Logf("%d rows: %s", len(files), out)
+}
+
+// recipeRows returns the values in docs/recipes/managed-redis.md.
+func recipeRows(t *testing.T) []row {
+	t.Helper()
+	page := read(t, repository+"/docs/recipes/managed-redis.md")
+	block := func(name string) string {
+		_, block, ok := strings.Cut(page, "```yml\n# "+name+"\n")
+		block, _, isClosed := strings.Cut(block, "```")
+		if !ok || !isClosed {
+			t.Fatalf("the recipe has no %s", name)
+		}
+		return block
+	}
+	// The values of MemoryDB replace some of ElastiCache.
+	memorydb := block("elasticache.yaml")
+	for _, change := range []struct{ line, name, instead string }{
+		{"  url: clustercfg.limits.abc123.memorydb.eu-central-1.amazonaws.com:6379\n", "  url: ", ""},
+		{"  iam: {service: memorydb}\n", "  iam: {", "  iam: {service: memorydb, "},
+	} {
+		if !strings.Contains(block("memorydb.yaml"), change.line) {
+			t.Errorf("memorydb.yaml has no line %s", change.line)
+		}
+		before, after, _ := strings.Cut(memorydb, change.name)
+		if memorydb = before + change.instead + after; change.instead == "" {
+			_, after, _ = strings.Cut(after, "\n")
+			memorydb = before + change.line + after
+		}
+	}
+	return []row{
+		{
+			name: "ElastiCache", values: block("elasticache.yaml"),
+			want: "REDIS_AWS_IAM_AUTH=true REDIS_AWS_IAM_CACHE_NAME=limits REDIS_AWS_IAM_USER_ID=ratelimit REDIS_TLS=true " +
+				"REDIS_AWS_IAM_REGION=eu-central-1 REDIS_AWS_IAM_SERVICE=elasticache REDIS_TYPE=CLUSTER ServiceAccount",
+		},
+		{name: "MemoryDB", values: memorydb, want: "REDIS_AWS_IAM_SERVICE=memorydb REDIS_AWS_IAM_CACHE_NAME=limits"},
+		{
+			name: "Azure", values: block("azure.yaml"),
+			want: "REDIS_AUTH_USER=66666666-7777-8888-9999-000000000000 REDIS_TLS=true ServiceAccount",
+		},
+		{name: "Google", values: block("memorystore.yaml"), want: "REDIS_AUTH_USER=default REDIS_TYPE=CLUSTER ServiceAccount"},
+	}
 }
 
 func TestRefused(t *testing.T) {

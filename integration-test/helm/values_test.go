@@ -244,6 +244,8 @@ var refused = []struct{ values, message string }{
 	{"redis: {type: REPLICATED}", "at '/redis/type': value must be one of 'SINGLE', 'SENTINEL', 'CLUSTER'"},
 	{"redis: {tls: true}", "at '/redis/tls': got boolean, want object"},
 	{"store: redis", "store is redis: set redis.url"},
+	{"store: redis\nredis: {url: a, iam: {cacheName: a}}", "redis.iam.userId: write the user of the cache"},
+	{"redis: {iam: {service: dynamodb}}", "at '/redis/iam/service': value must be one of 'elasticache', 'memorydb'"},
 	{"store: memcached", "store is memcached: set memcached.servers"},
 	{"settings: {REDIS_URLL: a}", "settings.REDIS_URLL: the service has no such setting"},
 	{"settings: {lower: a}", "does not match pattern"},

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -160,4 +162,88 @@ func TestQuotedPassword(t *testing.T) {
 			t.Errorf("got %v, want %s", got, want)
 		}
 	}
+}
+
+// Connections to sentinels, to a primary and to nodes of a cluster live on while their tokens are renewed in place.
+func TestTokensOfTopologies(t *testing.T) {
+	t.Parallel()
+	set := redistest.StartSentinel(t, redistest.SentinelOptions{
+		Password: "secret", Server: redistest.Options{User: redistest.TokenUser, Password: "secret"},
+	})
+	cluster := redistest.StartCluster(t, redistest.ClusterOptions{
+		Server: redistest.Options{User: redistest.TokenUser, Password: "secret"},
+	})
+	renewing := func(user string) credentials.Source {
+		file := filepath.Join(t.TempDir(), "token")
+		harness.RunInBackground(t, func(ctx context.Context) error {
+			for ctx.Err() == nil {
+				text := fmt.Sprintf(`{"Version":1,"AccessKeyId":%q,"SecretAccessKey":"secret","Expiration":%q}`, user,
+					time.Now().Add(4*time.Second).Format(time.RFC3339Nano))
+				if err := errors.Join(os.WriteFile(file+".new", []byte(text), 0o600), os.Rename(file+".new", file)); err != nil {
+					return err
+				}
+				time.Sleep(200 * time.Millisecond)
+			}
+			return nil
+		})
+		harness.Await(t, harness.Deadline, "the first token", func() error {
+			_, err := os.Stat(file)
+			return err
+		})
+		return program(t, "cat '"+file+"'", nil)
+	}
+	for name, tt := range map[string]struct {
+		cfg     Config
+		servers []*redistest.Server
+	}{
+		"Sentinel": {Config{
+			Credentials: renewing(redistest.TokenUser),
+			Sentinel: &Sentinel{
+				Primary: set.PrimaryName, Addrs: set.SentinelAddrs, Credentials: renewing(""),
+			},
+		}, []*redistest.Server{set.Primary(t)}},
+		"Cluster": {Config{Credentials: renewing(redistest.TokenUser), Cluster: cluster.Addrs}, cluster.Primaries(t)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tt.cfg.Connections = 1
+			s := open(t, tt.cfg)
+			charge := func() {
+				for i := range 30 { // of all nodes
+					h := backend.Hit{Key: fmt.Appendf(nil, "k_%d_", i), Limit: window(1_000_000, time.Hour), Amount: 1}
+					if v := send(t, s, h); v.Err != nil {
+						t.Fatal(v.Err)
+					}
+				}
+			}
+			charge()
+			ids, auths := make([][]string, len(tt.servers)), make([]int, len(tt.servers))
+			for i, server := range tt.servers {
+				ids[i], auths[i] = clientFigures(t, server)
+			}
+			for started := time.Now(); time.Since(started) < 9*time.Second; time.Sleep(50 * time.Millisecond) {
+				charge()
+			}
+			for i, server := range tt.servers {
+				idsNow, authsNow := clientFigures(t, server)
+				if len(ids[i]) == 0 || !slices.Equal(idsNow, ids[i]) || authsNow < auths[i]+4 { // Two are those of this test.
+					t.Errorf("%s: connections %q became %q, AUTH %d became %d", server.Addr, ids[i], idsNow, auths[i], authsNow)
+				}
+			}
+		})
+	}
+}
+
+// clientFigures returns the ids of the connections of TokenUser, and how often AUTH was sent.
+func clientFigures(t *testing.T, s *redistest.Server) (ids []string, auths int) {
+	t.Helper()
+	for line := range strings.Lines(fmt.Sprint(s.Do(t, "CLIENT", "LIST"))) {
+		if id, _, _ := strings.Cut(line, " "); strings.Contains(line, " user="+redistest.TokenUser+" ") {
+			ids = append(ids, id)
+		}
+	}
+	if _, err := fmt.Sscanf(s.Info(t, "commandstats")["cmdstat_auth"], "calls=%d,", &auths); err != nil {
+		t.Fatal(err)
+	}
+	return ids, auths
 }

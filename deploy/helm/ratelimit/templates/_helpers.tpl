@@ -166,6 +166,26 @@ REDIS_AUTH_FILE: /auth/redis/{{ $v.redis.auth.key }}
 REDIS_SENTINEL_AUTH_FILE: /auth/redis/{{ $v.redis.auth.sentinelKey }}
 {{- end }}
 {{- end }}
+{{- with $v.redis.auth.command }}
+REDIS_AUTH_COMMAND: {{ . | quote }}
+{{- end }}
+{{- with $v.redis.auth.user }}
+REDIS_AUTH_USER: {{ . | quote }}
+{{- end }}
+{{- with $v.redis.iam }}
+{{- if .cacheName }}
+REDIS_AWS_IAM_AUTH: true
+REDIS_AWS_IAM_CACHE_NAME: {{ .cacheName | quote }}
+REDIS_AWS_IAM_USER_ID: {{ required "redis.iam.userId: write the user of the cache" .userId | quote }}
+{{- with .region }}
+REDIS_AWS_IAM_REGION: {{ . | quote }}
+{{- end }}
+REDIS_AWS_IAM_SERVICE: {{ .service }}
+{{- if .serverless }}
+REDIS_AWS_IAM_SERVERLESS: true
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if $v.redis.tls.enabled }}
 REDIS_TLS: true
 {{- include "ratelimit.clientTLS" (list $v.redis.tls "REDIS_TLS" "/tls/redis") }}
