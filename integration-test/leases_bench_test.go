@@ -84,3 +84,73 @@ func startFarLeases(
 	}
 	return load, asked
 }
+
+// BenchmarkLeasesCommands reports how many commands Redis had for each decision, those in scripts included, and which
+// share of a limit that is asked for all the time was used. Zipf is one replica and 100,000 counters, whose limit has
+// room, after a minute; hot is three replicas and one counter of 500,000 a second. Callers have 20 ms, as Envoy's
+// default is.
+func BenchmarkLeasesCommands(b *testing.B) {
+	for name, c := range map[string]struct {
+		replicas, limit int
+		unit, workload  string
+		warmup, measure time.Duration
+	}{
+		"zipf": {1, 1_000_000_000, "hour", "zipf", time.Minute, 20 * time.Second},
+		"hot":  {3, 500_000, "second", "hot", 3 * time.Second, 20 * time.Second},
+	} {
+		b.Run(name, func(b *testing.B) {
+			redis := redistest.Start(b, redistest.Options{})
+			path, err := harness.BuiltLoad()
+			if err != nil {
+				b.Fatal(err)
+			}
+			var all []*harness.Service
+			for range c.replicas {
+				s := harness.NewService(b, "DISABLE_STATS=true", "BACKEND_TYPE=redis", "REDIS_TIMEOUT=5s", "REDIS_URL="+redis.Addr,
+					"LOCAL_CACHE_SIZE_IN_BYTES=1048576")
+				s.WriteRules(b, "bench.yaml", fmt.Sprintf("domain: bench\ncounting: leased\ndescriptors:\n"+
+					"- {key: user, rate_limit: {unit: %s, requests_per_unit: %d}}\n", c.unit, c.limit))
+				s.Start(b)
+				all = append(all, s)
+			}
+			commands := func() (n float64) {
+				_, line, _ := strings.Cut(fmt.Sprint(redis.Do(b, "INFO", "stats")), "total_commands_processed:")
+				if _, err := fmt.Sscan(line, &n); err != nil {
+					b.Fatal(err)
+				}
+				return n
+			}
+			load := func(d time.Duration) (requests, admitted uint64) {
+				running, outs := make([]*exec.Cmd, len(all)), make([]strings.Builder, len(all))
+				for i, s := range all {
+					running[i] = exec.Command(path, "--json", "--client", "lean", "--workload", c.workload, "--keys", "100000",
+						"--connections", "2", "--in-flight", "32", "--warmup", "1ms", "--duration", d.String(),
+						"--address", s.Addrs["grpc"])
+					running[i].Stdout = &outs[i]
+					if err := running[i].Start(); err != nil {
+						b.Fatal(err)
+					}
+				}
+				for i, cmd := range running {
+					var r bench.Result
+					if err := cmd.Wait(); err != nil || json.Unmarshal([]byte(outs[i].String()), &r) != nil {
+						b.Fatalf("%v: %s", err, outs[i].String())
+					}
+					requests, admitted = requests+r.Requests, admitted+r.Answers["OK"]
+				}
+				return requests, admitted
+			}
+			load(c.warmup)
+			for b.Loop() {
+				before := commands()
+				requests, admitted := load(c.measure)
+				b.ReportMetric(0, "ns/op") // It says nothing here.
+				b.ReportMetric((commands()-before)/float64(requests), "commands/decision")
+				b.ReportMetric(float64(requests)/c.measure.Seconds(), "decisions/s")
+				if c.replicas > 1 {
+					b.ReportMetric(100*float64(admitted)/(float64(c.limit)*c.measure.Seconds()), "used-%")
+				}
+			}
+		})
+	}
+}
