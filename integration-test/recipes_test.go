@@ -3,6 +3,7 @@ package integration
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -170,5 +171,55 @@ func TestRecipeWeightedRequests(t *testing.T) {
 		if status != step.want {
 			t.Errorf("request %d, %s of %s: status %d, want %d", i+1, step.path, step.header, status, step.want)
 		}
+	}
+}
+
+// The lines of the crontab swap the rules while the service runs, and what was used stays counted. A changed limit does
+// the same without files.
+func TestRecipeTimeOfDay(t *testing.T) {
+	const page = "docs/recipes/time-of-day.md"
+	for store, env := range holdStores {
+		t.Run(store, func(t *testing.T) {
+			root := t.TempDir()
+			day := strings.Replace(blocks(t, page, "yaml", "# /srv/rules/day/")[0], "unit: hour", "unit: year", 1)
+			write(t, root+"/day/config/reports.yaml", day)
+			night := strings.Replace(day, "requests_per_unit: 2", "requests_per_unit: 4", 1)
+			write(t, root+"/night/config/reports.yaml", night)
+			link(t, "day", root+"/current")
+			s := startService(t, append(env(t), "RUNTIME_ROOT="+root+"/current", "RUNTIME_DEBOUNCE=10ms")...)
+			swap := func(to string) {
+				line := regexp.MustCompile(`(?m)^0 \d+ \* \* \* (ln -sfn ` + to + ` .*)$`).FindStringSubmatch(read(t, page))[1]
+				if out, errOut, code := shell(t, strings.ReplaceAll(line, "/srv/rules", root)); code != 0 {
+					t.Fatalf("%s: exit %d, %s%s", line, code, out, errOut)
+				}
+			}
+			// allows waits until the limit of a user is n, and sends requests of alex until one is refused.
+			allows := func(when string, n, left int) {
+				t.Helper()
+				s.until(t, when, func() error {
+					_, answer := s.ask(t, "reports", "user="+when)
+					if got := answer.Statuses[0].CurrentLimit.RequestsPerUnit; int(got) != n {
+						return fmt.Errorf("the limit is %d, want %d", got, n)
+					}
+					return nil
+				})
+				for i := range left + 1 {
+					want := map[bool]int{true: admitted, false: refused}[i < left]
+					if status, _ := s.ask(t, "reports", "user=alex"); status != want {
+						t.Errorf("%s: request %d of %d is answered %d, want %d", when, i+1, left+1, status, want)
+					}
+				}
+			}
+			allows("by day", 2, 2)
+			swap("night")
+			allows("by night", 4, 2)
+			swap("day")
+			allows("by day again", 2, 0)
+			set := regexp.MustCompile("`(ratelimit limit set [^`]*)`").FindStringSubmatch(read(t, page))[1]
+			if out, errOut, code := shell(t, set+" --address "+s.debug); code != 0 {
+				t.Fatalf("%s: exit %d, %s%s", set, code, out, errOut)
+			}
+			allows("with a changed limit", 4, 0)
+		})
 	}
 }
