@@ -43,13 +43,13 @@ func program(t *testing.T, line string, report func(credentials.Report)) credent
 	return c
 }
 
-// No call fails while tokens of 3 s expire and sessions of old tokens end: each connection sends AUTH in place.
+// No call fails while tokens of 5 s expire and sessions of old tokens end: each connection sends AUTH in place.
 func TestTokensRotateUnderLoad(t *testing.T) {
 	t.Parallel()
 	const connections, callers, rotations = 4, 8, 3
 	server := redistest.Start(t, redistest.Options{})
 	write, line := publish(t)
-	tokens := redistest.StartTokens(t, server, 2*time.Second, time.Second, write)
+	tokens := redistest.StartTokens(t, server, 3*time.Second, 2*time.Second, write)
 	s := open(t, Config{
 		Addr: tokens.Addr, Credentials: program(t, line, nil), Config: remote.Config{Connections: connections},
 	})

@@ -48,8 +48,6 @@ const (
 	// connection uses it.
 	minFetchPause = 500 * time.Millisecond
 	maxFetchPause = 30 * time.Second
-	// nearEnd is for how long before its end a value is only used if there is no newer one; for short lives a tenth.
-	nearEnd = 30 * time.Second
 	// longestWait is the time between two attempts for a value of unknown life that nothing asks for.
 	longestWait = 24 * time.Hour
 )
@@ -142,29 +140,37 @@ func (k *Keeper[T]) isUsable(now time.Time) bool {
 	return k.has && (k.expires.IsZero() || now.Before(k.expires))
 }
 
-// isFresh reports whether a new connection should use the value rather than wait for a newer one. The caller holds mu.
-func (k *Keeper[T]) isFresh(now time.Time) bool {
-	switch {
-	case !k.has || k.refused:
-		return false
-	case k.expires.IsZero():
-		return now.Sub(k.fetchedAt) < minFetchPause
+// patience returns for how long a new connection, whose ctx it gets, waits for a newer value. It is 0 if the value may
+// be used as it is. If it was refused or is of unknown life, an attempt gets half of the time, unless the last failed.
+// The caller holds mu.
+func (k *Keeper[T]) patience(ctx context.Context, now time.Time) time.Duration {
+	left := longestWait
+	if deadline, ok := ctx.Deadline(); ok {
+		left = deadline.Sub(now)
 	}
-	return now.Before(k.expires.Add(-min(nearEnd, k.expires.Sub(k.fetchedAt)/10)))
+	isStale := k.refused || k.expires.IsZero() && now.Sub(k.fetchedAt) >= minFetchPause
+	switch {
+	case !k.isUsable(now) && (k.err == nil || !now.Before(k.soonest)):
+		return left
+	case k.isUsable(now) && isStale && k.err == nil:
+		return left / 2
+	}
+	return 0
 }
 
-// Get returns the value and when it expires. Unless the value is fresh, it waits until ctx ends for an attempt to fetch
-// another one, but not while a failed attempt is to be repeated only later.
+// Get returns the value and when it expires. Without one it waits for an attempt to fetch one until ctx ends, but not
+// while a failed attempt is to be repeated only later. For another value than one that was refused, or that is of
+// unknown life and not new, it waits for a while.
 func (k *Keeper[T]) Get(ctx context.Context) (value T, expires time.Time, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := time.Now()
-	if !k.isFresh(now) && (k.failures == 0 || !now.Before(k.soonest)) {
+	if patience := k.patience(ctx, time.Now()); patience > 0 {
 		attempted := k.attempted
 		k.want()
 		k.mu.Unlock()
 		select {
 		case <-attempted:
+		case <-time.After(patience):
 		case <-ctx.Done():
 		}
 		k.mu.Lock()

@@ -171,9 +171,15 @@ func TestUnknownLife(t *testing.T) {
 		if n := f.count(); n != 2 {
 			t.Errorf("%d fetches without a connection", n)
 		}
-		f.breakOff(errors.New("broken"))
-		if got := get(k); got != "2" {
-			t.Errorf("while it fails: %s", got)
+		f.mu.Lock()
+		f.took, f.err = time.Hour, errors.New("broken")
+		f.mu.Unlock()
+		for _, wait := range []time.Duration{500 * time.Millisecond, 500 * time.Millisecond, 0} { // half of a second
+			asked := time.Now()
+			if got := get(k); got != "2" || time.Since(asked) != wait {
+				t.Errorf("while it hangs: %s after %v, want %v", got, time.Since(asked), wait)
+			}
+			sleep(fetchTimeout / 2)
 		}
 	})
 }
@@ -206,8 +212,9 @@ func TestOneAttemptAtATime(t *testing.T) {
 		if r := told.latest(); !errors.Is(r.Err, context.DeadlineExceeded) {
 			t.Errorf("report %+v", r)
 		}
-		if got := get(k); got != "1" {
-			t.Error(got)
+		asked := time.Now()
+		if got := get(k); got != "1" || time.Now() != asked {
+			t.Errorf("%s after %v, while the next attempt hangs", got, time.Since(asked))
 		}
 	})
 }
