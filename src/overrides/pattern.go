@@ -101,8 +101,13 @@ func (p *Pattern) appendText(dst []byte) []byte {
 		}
 		return append(dst, '*')
 	}
+	start := len(dst)
 	dst = callertext.AppendWholeDescriptor(dst, p.Entries)
 	switch p.End {
+	case ExactEnd:
+		if string(dst[start:]) == "*" { // Without quotes that is the pattern of all subjects.
+			return append(dst[:start], `"*"`...)
+		}
 	case PrefixEnd:
 		return append(dst, '*')
 	case MoreEnd:

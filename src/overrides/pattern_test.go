@@ -56,7 +56,7 @@ func TestPatterns(t *testing.T) {
 // A pattern that is read is written as a text that is read as the same pattern.
 func FuzzPattern(f *testing.F) {
 	for _, s := range []string{
-		"user=eve", "user=al*", "a=1,b=2,*", `user="bot,"*`, "*", `"a b"=*`, `a="*"`, "a=,*", "a=b,,*", `"x"*`,
+		"user=eve", "user=al*", "a=1,b=2,*", `user="bot,"*`, "*", `"a b"=*`, `a="*"`, "a=,*", "a=b,,*", `"x"*`, ` "*"`,
 	} {
 		f.Add(s)
 	}

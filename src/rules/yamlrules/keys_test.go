@@ -72,8 +72,10 @@ func everyKeyIsRead[T any](t *testing.T, kind *mapKind) {
 	t.Helper()
 	for name := range kind.fieldIndexByKey {
 		taken := false
-		values := []string{"true", "5", "5s", "{a: 1}", "{unit: day}", "{v4: 24}", "[{}]", "[a]", "[5]", "{at: []}",
-			"{for: 2m}"}
+		values := []string{
+			"true", "5", "5s", "{a: 1}", "{unit: day}", "{v4: 24}", "[{}]", "[a]", "[5]", "{at: []}",
+			"{for: 2m}",
+		}
 		for _, value := range values {
 			var cfg, zero T
 			docs, err := decodeDocuments([]byte("{"+name+": "+value+"}"), 1)
