@@ -24,7 +24,7 @@ type FileStore struct {
 	path string // empty for none
 
 	mu      sync.Mutex // guards the fields below
-	kept    map[ID]Versioned
+	kept    packedSet
 	history []Record // the oldest first
 	version uint64
 	lines   int       // in the file
@@ -43,7 +43,7 @@ var checksums = crc32.MakeTable(crc32.Castagnoli)
 // OpenFile returns a store that keeps the overrides in the file at path, which need not exist. An empty path keeps them
 // in memory. cut is set if the last line was incomplete, because the process was killed while it wrote it.
 func OpenFile(path string) (s *FileStore, cut bool, err error) {
-	s = &FileStore{path: path, kept: make(map[ID]Versioned)}
+	s = &FileStore{path: path, kept: make(packedSet)}
 	if path == "" {
 		return s, false, nil
 	}
@@ -115,9 +115,9 @@ func (s *FileStore) apply(line *fileLine) {
 			s.nextEnd = end
 		}
 		s.version++
-		s.kept[line.Set.ID()] = Versioned{*line.Set, s.version}
+		s.kept.put(Versioned{*line.Set, s.version})
 	case line.Unset != nil:
-		delete(s.kept, *line.Unset)
+		s.kept.remove(*line.Unset)
 	case line.Record != nil:
 		s.history = append(s.history, *line.Record)
 		if excess := len(s.history) - MaxHistory; excess > 0 {
@@ -132,7 +132,7 @@ func (s *FileStore) rewrite() error {
 	for i := range s.history {
 		lines = append(lines, fileLine{Record: &s.history[i]})
 	}
-	for _, v := range s.kept {
+	for v := range s.kept.all() {
 		lines = append(lines, fileLine{Set: &v.Override})
 	}
 	var text []byte
@@ -202,7 +202,7 @@ func (s *FileStore) Commit(_ context.Context, edits []Edit, limits Limits) ([]Re
 		e := &edits[i]
 		id, o := e.ID(), e.Override
 		before, edited := now[id]
-		if v, kept := s.kept[id]; !edited && kept {
+		if v, kept := s.kept.get(id); !edited && kept {
 			before = &v.Override
 		}
 		results[i].Before = before
@@ -236,7 +236,8 @@ func (s *FileStore) Commit(_ context.Context, edits []Edit, limits Limits) ([]Re
 	}
 	for i := range edits {
 		if isSet[i] {
-			results[i].Version = s.kept[edits[i].ID()].Version
+			v, _ := s.kept.get(edits[i].ID())
+			results[i].Version = v.Version
 		}
 	}
 	if s.path != "" && s.lines > 2*(len(s.kept)+len(s.history))+1000 {
@@ -251,11 +252,11 @@ func (s *FileStore) ended(now time.Time) (ids []ID) {
 		return nil
 	}
 	s.nextEnd = time.Time{}
-	for id, v := range s.kept {
+	for v := range s.kept.all() {
 		switch end := v.Until; {
 		case end.IsZero():
 		case end.Before(now):
-			ids = append(ids, id)
+			ids = append(ids, v.ID())
 		case s.nextEnd.IsZero() || end.Before(s.nextEnd):
 			s.nextEnd = end
 		}
@@ -268,7 +269,7 @@ func (s *FileStore) Read(context.Context, uint64) (*Delta, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := &Delta{Whole: true, Position: s.version, Count: len(s.kept), Epoch: fileEpoch}
-	for _, v := range s.kept {
+	for v := range s.kept.all() {
 		d.Set = append(d.Set, v)
 		d.Sum = (d.Sum + v.Version) % SumModulus
 	}

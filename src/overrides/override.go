@@ -67,7 +67,10 @@ func (o Override) parse() (p parsed, err error) {
 	if p.change, err = ParseChange(o.Limit); err != nil {
 		return p, fmt.Errorf("limit: %w", err)
 	}
-	o.Subject, o.Limit = p.pattern.String(), p.change.String()
+	if subject := p.pattern.String(); subject != o.Subject { // An equal text is kept only once.
+		o.Subject = subject
+	}
+	o.Limit = p.change.String()
 	o.Until, o.Since = o.Until.Truncate(time.Millisecond).UTC(), o.Since.Truncate(time.Millisecond).UTC()
 	p.Override = o
 	for _, text := range []struct {

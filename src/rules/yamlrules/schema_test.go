@@ -463,7 +463,9 @@ func sameVerdict(t testing.TB, data []byte) {
 
 // hasKeyTwice reports whether a key is written twice. To a schema there is only the last value.
 func hasKeyTwice(problems rules.Problems) bool {
-	return slices.ContainsFunc(problems, func(p rules.Problem) bool { return strings.Contains(p.Message, " is here twice") })
+	return slices.ContainsFunc(problems, func(p rules.Problem) bool {
+		return strings.Contains(p.Message, " is here twice")
+	})
 }
 
 // TestSchemaOfRandomLimits writes limits and descriptors of keys and values that
