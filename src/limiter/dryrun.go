@@ -45,7 +45,7 @@ func (a *Answer) makeDryRunHits() {
 		if !c.Op.CanBeRefused() || opened[held] {
 			continue
 		}
-		opened[held] = h.HoldID != algorithm.HoldID{}
+		opened[held] = h.HoldID != algorithm.HoldID{} && h.HoldID != algorithm.Unnamed
 		c.RequestedAmount += earlier[same]
 		earlier[same] = c.RequestedAmount
 		h.Amount = min(c.RequestedAmount, algorithm.MaxAmount)

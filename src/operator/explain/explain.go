@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -222,8 +223,9 @@ func (x *explainer) addCharge(d *Descriptor, st *limiter.Status, r *rules.Rule) 
 		}
 		c.setAlgorithm(from.Algorithm)
 		c.NotEnforced = from.NotEnforced
-		c.Key, c.Amount, c.Operation, c.EarlierAmount = string(from.CounterKey), st.Amount, from.Op.String(),
-			from.RequestedAmount-st.Amount
+		c.Key, c.Amount, c.Operation = string(from.CounterKey), st.Amount, from.Op.String()
+		c.EarlierAmount = from.RequestedAmount - st.Amount
+		c.setReservation(st, from)
 		if x.counters {
 			c.State = counterState(from)
 			if from == st.BindingCharge {
@@ -275,6 +277,23 @@ func configuredLimit(r *rules.Rule) Charge {
 		}
 	}
 	return c
+}
+
+// setReservation says what becomes of reservations by checks, for a request that names no hold. A learned estimate
+// counts as all that is asked for.
+func (c *Charge) setReservation(st *limiter.Status, from *limiter.Charge) {
+	if from.Rule == nil || from.Rule.Reserve == nil || st.Op != algorithm.Charge {
+		return
+	}
+	switch from.Op {
+	case algorithm.Force:
+		c.SettlesOldest = true
+	case algorithm.Charge:
+		if st.Amount == 0 && from.RequestedAmount > 0 {
+			c.ReservedAmount = min(cmp.Or(from.Rule.Reserve.Estimate, from.RequestedAmount), from.RequestedAmount)
+			c.EarlierAmount -= c.ReservedAmount
+		}
+	}
 }
 
 func (c *Charge) setAlgorithm(limit *algorithm.Limit) {

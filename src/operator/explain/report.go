@@ -109,6 +109,10 @@ type Charge struct {
 	HoldName  string `json:"hold,omitempty"`
 	Operation string `json:"op,omitempty"`
 	Amount    uint64 `json:"amount"`
+	// ReservedAmount is what a request for 0 units reserves. SettlesOldest says that a request for more ends the oldest
+	// reservation.
+	ReservedAmount uint64 `json:"reserves,omitempty"`
+	SettlesOldest  bool   `json:"settles_oldest,omitempty"`
 	// EarlierAmount is the amount that earlier descriptors of the request charge to the same counter.
 	EarlierAmount uint64 `json:"earlier,omitempty"`
 	State         *State `json:"now,omitempty"`
