@@ -37,8 +37,11 @@ func (n *Notifier) claim(first *reached) {
 	b.Verdicts = make([]backend.Verdict, len(b.Hits))
 	ctx, cancel := context.WithTimeout(context.Background(), claimTimeout)
 	defer cancel()
-	if err := n.cfg.Backend.Take(ctx, &b); err != nil {
-		panic(fmt.Sprintf("notify: the hits of a claim are refused: %v", err)) // Backends only report misuse so.
+	if err := n.cfg.Backend.Take(ctx, &b); err != nil { // A backend reports only misuse so.
+		for range list {
+			n.sender.fail("", fmt.Errorf("the claim is refused: %w", err))
+		}
+		return
 	}
 	for i, r := range list {
 		if v := &b.Verdicts[highest[i]]; v.Err == nil && v.Over {

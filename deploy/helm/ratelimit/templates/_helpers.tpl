@@ -316,7 +316,7 @@ RUNTIME_APPDIRECTORY: config
 {{- $known := .Files.Lines "files/settings.txt" }}
 {{- range $field, $names := dict "settings" $v.settings "secretSettings" $v.secretSettings }}
 {{- range $name, $_ := $names }}
-{{- if not (or (has $name $known) (regexMatch "^(DOG_STATSD_MOGRIFIER|OTEL_EXPORTER_OTLP)_" $name)) }}
+{{- if not (or (has $name $known) (regexMatch "^(DOG_STATSD_MOGRIFIER|OTEL_EXPORTER_OTLP|NOTIFY_URL)_" $name)) }}
 {{- fail (printf "%s.%s: the service has no such setting; docs/settings.md lists them, and extraEnv takes other variables" $field $name) }}
 {{- end }}
 {{- end }}
