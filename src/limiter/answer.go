@@ -85,6 +85,7 @@ type Charge struct {
 	Verdict         *backend.Verdict // the store's. The Answer owns it; nil before the store has answered.
 	Over            bool             // true if the limit refuses: it is exceeded, and enforced.
 	NotEnforced     bool             // true if enforce_percent leaves out the counter: the limit counts and never refuses.
+	IsReserving     bool             // true if the hit is a check that reserves RequestedAmount
 	// IsCanary says that the rule is in shadow mode, and that a later rule of the ordered
 	// list answers. Metrics count the verdict, which has no other effect.
 	IsCanary bool

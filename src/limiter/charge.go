@@ -111,7 +111,7 @@ func (l *Limiter) chargeMatch(
 			continue
 		}
 		c := Charge{Rule: r, Limit: r.Rate, Op: op, Algorithm: &r.Limit, IsCanary: isCanary}
-		if r.Reserve != nil && reserves && a.Statuses[i].Amount > 0 {
+		if r.Reserve != nil && reserves && !d.isCheck(req) {
 			c.Op = algorithm.Force
 		}
 		hit := l.addCharge(req, a, i, c)
@@ -128,6 +128,12 @@ func (l *Limiter) chargeMatch(
 	return op, nil
 }
 
+// isCheck reports whether d asks first, so that a later request charges: it is for 0 units, or says no amount at all,
+// as a gateway's policy without a cost of requests does.
+func (d *Descriptor) isCheck(req *Request) bool {
+	return d.HasAmount && d.Amount == 0 || !d.HasAmount && req.DefaultAmount == 0
+}
+
 // reserve makes hit, a check, take a hold of the estimate. A hit that charges settles the oldest such hold.
 func (l *Limiter) reserve(c *Charge, hit *backend.Hit) {
 	hit.HoldID = algorithm.Unnamed
@@ -139,6 +145,7 @@ func (l *Limiter) reserve(c *Charge, hit *backend.Hit) {
 		estimate = l.cfg.Estimates.Estimate(c)
 	}
 	most := max(c.Algorithm.Capacity(), 1)
+	c.IsReserving = true
 	c.RequestedAmount = min(cmp.Or(estimate, most/100, 1), most)
 	hit.Amount = c.RequestedAmount
 }

@@ -71,6 +71,28 @@ func TestReserveOnCheck(t *testing.T) {
 	}
 }
 
+// A request that says no amount is a check, too: a gateway's policy without a cost of requests sends that. One with an
+// amount for all descriptors is a charge.
+func TestCheckWithoutAmount(t *testing.T) {
+	t.Parallel()
+	l := start(t, limiter.Config{})
+	l.UseRules(load(t, reservedRules))
+	for i, s := range []struct {
+		amount uint64 // of the request
+		want   string
+	}{{0, "charge 40/100"}, {0, "charge 80/100"}, {0, "charge 80/100 over"}, {1, "force 41/100"}} {
+		req := parse("user=a")
+		req.DefaultAmount = s.amount
+		var a limiter.Answer
+		if err := l.Check(t.Context(), req, &a); err != nil {
+			t.Fatal(err)
+		}
+		if got := chargesText(&a); got != s.want {
+			t.Errorf("request %d: %s, want %s", i, got, s.want)
+		}
+	}
+}
+
 // What is counted for operators is what was charged: nothing for a check, and all of a charge.
 func TestChargedUnitsOfReservations(t *testing.T) {
 	t.Parallel()

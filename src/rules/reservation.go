@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Reservation says what a request that asks for 0 units reserves, until a later request charges what was used. It is
-// immutable.
+// Reservation says what a request that asks for 0 units, or for no amount, reserves, until a later request charges what
+// was used. It is immutable.
 type Reservation struct {
 	Estimate uint64        // units; 0: learned from what was charged before
 	For      time.Duration // a reservation that was not charged expires after it; the Hold of the limit

@@ -285,14 +285,12 @@ func (c *Charge) setReservation(st *limiter.Status, from *limiter.Charge) {
 	if from.Rule == nil || from.Rule.Reserve == nil || st.Op != algorithm.Charge {
 		return
 	}
-	switch from.Op {
-	case algorithm.Force:
+	switch {
+	case from.Op == algorithm.Force:
 		c.SettlesOldest = true
-	case algorithm.Charge:
-		if st.Amount == 0 && from.RequestedAmount > 0 {
-			c.ReservedAmount = min(cmp.Or(from.Rule.Reserve.Estimate, from.RequestedAmount), from.RequestedAmount)
-			c.EarlierAmount -= c.ReservedAmount
-		}
+	case from.IsReserving:
+		c.ReservedAmount = min(cmp.Or(from.Rule.Reserve.Estimate, from.RequestedAmount), from.RequestedAmount)
+		c.EarlierAmount = from.RequestedAmount - c.ReservedAmount
 	}
 }
 
