@@ -13,8 +13,8 @@ import (
 const (
 	// busyUnits is how many units a replica must have used in a window to take units of the next one before it begins.
 	busyUnits = 2
-	// mostAhead is how long before a window begins its units are asked for, or half of a period that is shorter than two
-	// seconds.
+	// mostAhead is how long before a window begins its units are asked for, or three quarters of a shorter period: with
+	// few hits one must come early enough for a store that is far away.
 	mostAhead = time.Second
 	// maxAheadReplies bounds aheadReplies.all. Others ask with their first hit.
 	maxAheadReplies = maxRefills
@@ -25,7 +25,7 @@ const (
 // that is known.
 func (l lease) isEnding(t instant) bool {
 	return l.flags&askedAheadFlag == 0 && l.limit.FollowsLocalClock() && l.used >= busyUnits &&
-		l.end-t.wall < int64(min(l.limit.Period/2, mostAhead)) && l.limit.Period <= longPeriod
+		l.end-t.wall < int64(min(l.limit.Period*3/4, mostAhead)) && l.limit.Period <= longPeriod
 }
 
 // hasAskedFor reports whether units of the window of t were asked for ahead, and there is no reply yet.

@@ -601,3 +601,38 @@ func TestWindowEndIsTheStores(t *testing.T) {
 		}
 	}
 }
+
+// Refused hits of a leased limit need not count, so a counter that is full refuses them without the store. An exact
+// limit counts them: the store sees each until the count is beyond the limit.
+func TestLeasedHitsOfAFullCounter(t *testing.T) {
+	for _, tt := range []struct {
+		counting backend.Counting
+		asked    int // of three hits after the limit is used up
+	}{{backend.Exact, 1}, {backend.Leased, 1}} {
+		at, asked := epoch, 0
+		store := counters(t)
+		c := New(backendFunc(func(ctx context.Context, b *backend.Batch) error {
+			asked++
+			if b.Hits[0].Counting == backend.Leased && asked > 2 {
+				b.Hits[0].Op = look // as package leased asks, when nothing is left
+			}
+			return store.Take(ctx, b)
+		}), 1<<20)
+		for range 2 + 3 {
+			b := &backend.Batch{
+				Now: at, Verdicts: make([]backend.Verdict, 1),
+				Hits: []backend.Hit{{Key: []byte("k"), Limit: fixed(2, time.Minute), Amount: 1, Counting: tt.counting}},
+			}
+			if err := c.Take(t.Context(), b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if asked != 2+tt.asked {
+			t.Errorf("%v: the store is asked %d times, want %d", tt.counting, asked, 2+tt.asked)
+		}
+	}
+}
+
+type backendFunc func(context.Context, *backend.Batch) error
+
+func (f backendFunc) Take(ctx context.Context, b *backend.Batch) error { return f(ctx, b) }

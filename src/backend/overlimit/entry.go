@@ -120,8 +120,8 @@ func (e *cacheEntry) verdict(h *backend.Hit, at int64) (v backend.Verdict, ok bo
 	case algorithm.FixedWindow:
 		// While the count is at most Max, a hit of 0 passes unless Max is 0, and a hit that counts although it is
 		// refused changes later verdicts: the store must decide both. Beyond Max all hits are over, and counting more
-		// changes nothing.
-		counts := h.Op == algorithm.Charge && l.CountBlocked && (!h.Atomic || h.NoVeto)
+		// changes nothing. Refused hits of a leased limit need not count.
+		counts := h.Op == algorithm.Charge && l.CountBlocked && (!h.Atomic || h.NoVeto) && h.Counting != backend.Leased
 		if e.counterState <= l.Max && (h.Amount == 0 || counts) {
 			return v, false
 		}
