@@ -38,6 +38,7 @@ const (
 	inRedis      store = "redis"
 	inLocalCache store = "local-cache" // in front of Redis, for limits that are used up
 	inFarRedis   store = "far-redis"   // Redis behind a delay of farAway
+	inLeases     store = "leases"      // leased counters of Redis
 )
 
 // The engines. Targets are those of the first.
@@ -68,6 +69,11 @@ var cases = []testCase{
 	newCase("Redis, one hot key", inRedis, "hot", 32, 0.32),
 	newCase("Redis, 4 descriptors", inRedis, "multi", 32, 1),
 	with(newCase("Redis, grpc-go client", inRedis, "uniform", 32, 0.9), func(c *testCase) { c.Client = grpcGo }),
+	newCase("leased, 100k keys", inLeases, "uniform", 32, 0.16),
+	newCase("leased, 100k keys", inLeases, "uniform", 1, 0.65),
+	newCase("leased, Zipf", inLeases, "zipf", 32, 0.16),
+	newCase("leased, one hot key", inLeases, "hot", 32, 0.14),
+	newCase("leased, 4 descriptors", inLeases, "multi", 32, 0.4),
 	with(newCase("over limit, local cache", inLocalCache, "overlimit", 32, 0.15),
 		func(c *testCase) { c.want = "OVER_LIMIT" }),
 }

@@ -156,8 +156,11 @@ func (l *lab) storeEnv(ctx context.Context, s store) (env []string, err error) {
 		addr = l.far.addr()
 	}
 	env = []string{"BACKEND_TYPE=redis", "REDIS_URL=" + addr, "REDIS_TIMEOUT=5s"}
-	if s == inLocalCache {
+	switch s {
+	case inLocalCache:
 		env = append(env, "LOCAL_CACHE_SIZE_IN_BYTES=1048576")
+	case inLeases:
+		env = append(env, "COUNTING_MODE=leased")
 	}
 	return env, nil
 }

@@ -30,7 +30,7 @@ type bar struct {
 func (r *report) plot() ([]byte, error) {
 	ratios := make(map[store]float64)
 	for _, c := range r.Cases {
-		for _, s := range []store{inRedis, inMemory} {
+		for _, s := range []store{inRedis, inLeases, inMemory} {
 			if c.title() == plotCase(s) && c.Engine == r.Engines[0] && c.CPU != nil {
 				ratios[s] = c.CPU.Median
 			}
@@ -50,7 +50,7 @@ func drawPlot(ratios map[store]float64) ([]byte, error) {
 		})
 	}
 	add("scale", "envoyproxy/ratelimit, Redis", upstream, fmt.Sprintf("about %d", upstream))
-	for _, s := range []store{inRedis, inMemory} {
+	for _, s := range []store{inRedis, inLeases, inMemory} {
 		if ratio, ok := ratios[s]; ok {
 			ratio = math.Round(100*ratio) / 100
 			add("bar", "ratelimit, "+storeNames[s], ratio, fmt.Sprintf("%.2f", ratio))

@@ -278,7 +278,7 @@ func TestPlot(t *testing.T) {
 		t.Fatal(err)
 	}
 	ratios := make(map[store]float64)
-	for _, s := range []store{inRedis, inMemory} {
+	for _, s := range []store{inRedis, inLeases, inMemory} {
 		row := regexp.MustCompile(`\n\| ` + strings.Replace(plotCase(s), "s, 2", `s \| 2`, 1) + ` \| ([\d.]+) \|`)
 		m := row.FindSubmatch(text)
 		if m == nil {

@@ -12,7 +12,7 @@ import (
 var tailStores = []store{inMemory, inRedis, inFarRedis}
 
 var storeNames = map[store]string{
-	inMemory: "memory", inRedis: "Redis", inLocalCache: "local cache",
+	inMemory: "memory", inRedis: "Redis", inLocalCache: "local cache", inLeases: "leased",
 	inFarRedis: fmt.Sprintf("Redis %d ms away", farAway.Milliseconds()),
 }
 
