@@ -231,3 +231,21 @@ func TestChangedLimitsWithoutRedis(t *testing.T) {
 		}
 	}
 }
+
+// In a tree of limits a subject is changed by all of its words. A star would stand for itself, so it is refused.
+func TestChangedLimitsOfTrees(t *testing.T) {
+	t.Parallel()
+	rules := newRuleDir(t)
+	rules.put(t, "limits.yaml", "schema: {user: {children: {\"*\": {limits: [15, 30, 60]}}}}\n")
+	s := startService(t, rules.env()...)
+	out := s.limit(t, "set", "limits", "user,alex", "--rate", "x2", "--reason", "test")
+	if !strings.Contains(out, "-> 60 per 1m") {
+		t.Error(out)
+	}
+	for _, subject := range []string{"user,al*", "user,*", "*"} {
+		_, errOut, code := program(t, "limit", "ban", "limits", subject, "--reason", "test", "--address", s.debug)
+		if code == 0 || !strings.Contains(errOut, "a tree of limits has no patterns: name all words of the subject") {
+			t.Errorf("%s: exit %d, %s", subject, code, errOut)
+		}
+	}
+}

@@ -243,6 +243,10 @@ func targetsOf(set *rules.Set, c *LimitChange, o *overrides.Override) ([]target,
 	if err != nil {
 		return nil, BadChange("subject: %v", err)
 	}
+	if domain.Form == rules.LimitTree && strings.HasSuffix(o.Subject, "*") {
+		return nil, Refuse(http.StatusUnprocessableEntity, "subject %s: a tree of limits has no patterns: name all words of "+
+			"the subject", rules.Quote(o.Subject))
+	}
 	if !c.AllRules && pattern.End == overrides.ExactEnd {
 		if found := targetsOfRequest(domain, pattern.Entries, c.Rule, o); found != nil {
 			return found, nil
