@@ -50,7 +50,7 @@ func commandEnvironment(environ []string) (list []string) {
 	}
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")
-		if !own[name] && !strings.HasPrefix(name, "OTEL_") {
+		if !own[name] && !strings.HasPrefix(name, "OTEL_") && !strings.HasPrefix(name, settings.NotifyURLPrefix) {
 			list = append(list, variable)
 		}
 	}

@@ -15,7 +15,7 @@ func TestCommandEnvironment(t *testing.T) {
 	got := commandEnvironment([]string{
 		"PATH=/bin", "HOME=/", "AWS_REGION=r", "AZURE_CLIENT_ID=a", "VAULT_TOKEN=v", "DEBUG_TOKEN=secret",
 		"REDIS_AUTH=secret", "REDIS_URL=redis://:secret@a", "RESP_PASSWORD=secret", "OTEL_EXPORTER_OTLP_HEADERS=secret",
-		"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=a:secret",
+		"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=a:secret", "NOTIFY_URL_OPS=https://a/secret",
 	})
 	want := []string{"PATH=/bin", "HOME=/", "AWS_REGION=r", "AZURE_CLIENT_ID=a", "VAULT_TOKEN=v"}
 	if !slices.Equal(got, want) {
