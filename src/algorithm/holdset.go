@@ -104,8 +104,8 @@ func (s *HoldSet) close(p place, id HoldID, now int64) {
 	s.finish(p, id, now, 0)
 }
 
-// expireOldest makes the oldest open hold done, which has expired at the time end. Its units were charged. One without
-// an id is forgotten, as nobody can ask for it.
+// expireOldest makes the oldest open hold done, which has expired at the time end. Its units were charged. A hold
+// without an id is forgotten: no request can name it.
 func (s *HoldSet) expireOldest(end int64) {
 	row := &s.block[s.opened.rowIndex(s.opened.first)]
 	if row[0]|row[1] == 0 {

@@ -103,22 +103,22 @@ func (l *Limiter) chargeMatch(
 	}
 	op = operationOf(d, action)
 	holdID := backend.NewHoldID(holdName)
-	reserves := action == rules.TakeHold && len(holdName) == 0 && !d.IsRefund && !req.IgnoresHolds
+	isUnnamed := action == rules.TakeHold && len(holdName) == 0 && !d.IsRefund && !req.IgnoresHolds
 	group, replacing := b.nextGroupID(), a.Domain.HasReplacingRules
 	for _, r := range m.Limits {
-		isHeld := r.HoldIDKey != ""
+		isHeld, reserves := r.HoldIDKey != "", r.Reserve != nil && isUnnamed
 		if r.Unlimited || replacing && b.replaced.IsReplaced(r) || action != rules.TakeHold && !isHeld {
 			continue
 		}
 		c := Charge{Rule: r, Limit: r.Rate, Op: op, Algorithm: &r.Limit, IsCanary: isCanary}
-		if r.Reserve != nil && reserves && !d.isCheck(req) {
+		if reserves && !d.isCheck(req) {
 			c.Op = algorithm.Force
 		}
 		hit := l.addCharge(req, a, i, c)
 		if isHeld {
 			hit.HoldID = holdID
 		}
-		if r.Reserve != nil && reserves {
+		if reserves {
 			l.reserve(&a.Charges[len(a.Charges)-1], hit)
 		}
 		if m.ChargesAllOrNone && !l.cfg.ChargeAllOrNothing {

@@ -1,6 +1,7 @@
 package overrides
 
 import (
+	"encoding/binary"
 	"iter"
 	"time"
 	"unique"
@@ -31,10 +32,9 @@ func packTime(t time.Time) (p packedTime) {
 	if t.IsZero() {
 		return p
 	}
-	ms := t.UnixMilli()
-	for i := range p {
-		p[i] = byte(ms >> (8 * (len(p) - 1 - i)))
-	}
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], uint64(t.UnixMilli()))
+	copy(p[:], b[2:])
 	return p
 }
 
@@ -42,11 +42,9 @@ func (p packedTime) time() time.Time {
 	if p == (packedTime{}) {
 		return time.Time{}
 	}
-	ms := int64(0)
-	for _, b := range p {
-		ms = ms<<8 | int64(b)
-	}
-	return time.UnixMilli(ms).UTC()
+	var b [8]byte
+	copy(b[2:], p[:])
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(b[:]))).UTC()
 }
 
 type said struct{ limit, reason, who string }

@@ -216,8 +216,8 @@ local function with_holds()
           if at > last then break end
           local units = units_of(set, item)
           h.expired = h.expired + 1
-          if not h.release then h.charged = h.charged + units end
           if not h.release then
+            h.charged = h.charged + units
             local late = set.stepped and 0 or due - at
             if h.under.name ~= 'fixed_window' then
               charge(h, units, late)
