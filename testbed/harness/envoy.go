@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -36,10 +35,13 @@ func Envoy(t testing.TB) string {
 
 // findEnvoy searches once for all tests of a process.
 var findEnvoy = sync.OnceValues(func() (string, error) {
-	_, here, _, _ := runtime.Caller(0)
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(filepath.Dir(here), "../../examples/envoy/install.sh"))
+	cmd := exec.CommandContext(ctx, filepath.Join(root, "examples/envoy/install.sh"))
 	cmd.Env = append(os.Environ(), "ENVOY_VERSION="+EnvoyVersion)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

@@ -24,7 +24,7 @@ func BuildService(dir string) (string, error) {
 		_, err := os.Stat(path) // "go test" notes it, so it takes no cached result for another program
 		return path, errors.Join(err, errStartDir)
 	}
-	return build(filepath.Join(dir, "ratelimit"), "./src/cmd/ratelimit", "-pgo=src/cmd/ratelimit/calls.pgo")
+	return build(filepath.Join(dir, "ratelimit"), "./src/cmd/ratelimit")
 }
 
 // BuildLoad returns the path of the generator of load that has the lean client, which it builds into dir.
@@ -32,8 +32,8 @@ func BuildLoad(dir string) (string, error) {
 	return build(filepath.Join(dir, "load"), "./integration-test/load")
 }
 
-// build builds a package of this module, and returns path, that of the program.
-func build(path, pkg string, flags ...string) (string, error) {
+// Root returns the directory of this project: that of the go.mod above the directory in which the program was started.
+func Root() (string, error) {
 	if errStartDir != nil {
 		return "", errStartDir
 	}
@@ -43,9 +43,18 @@ func build(path, pkg string, flags ...string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("go list -m: %w (run it inside the project)", err)
 	}
-	build := exec.Command("go", append(append([]string{"build", "-trimpath", "-buildvcs=false", "-o", path}, flags...),
-		pkg)...)
-	build.Dir, build.Env = strings.TrimSpace(string(root)), append(os.Environ(), "CGO_ENABLED=0")
+	return strings.TrimSpace(string(root)), nil
+}
+
+// build builds a package of this module, and returns path, that of the program. The flags are those of make build, so
+// that compiled packages are shared.
+func build(path, pkg string) (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-pgo=src/cmd/ratelimit/calls.pgo", "-o", path, pkg)
+	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", build, err, out)
 	}

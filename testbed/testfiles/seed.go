@@ -4,7 +4,6 @@ package testfiles
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 )
@@ -12,8 +11,10 @@ import (
 // Seed adds the rule files of src/rules/testdata and of the examples to f.
 func Seed(f *testing.F) {
 	f.Helper()
-	_, here, _, _ := runtime.Caller(0)
-	root := filepath.Join(filepath.Dir(here), "..", "..")
+	root := "."
+	for _, err := os.Stat("go.mod"); err != nil && len(root) < 30; _, err = os.Stat(filepath.Join(root, "go.mod")) {
+		root = filepath.Join("..", root)
+	}
 	for _, pattern := range []string{"src/rules/testdata/*.txt", "examples/ratelimit/config/*.yaml"} {
 		paths, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(paths) == 0 {
