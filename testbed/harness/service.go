@@ -53,7 +53,8 @@ func build(path, pkg string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-pgo=src/cmd/ratelimit/calls.pgo", "-o", path, pkg)
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-pgo=src/cmd/ratelimit/calls.pgo",
+		"-o", path, pkg)
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", build, err, out)
