@@ -94,6 +94,15 @@ func ProblemsOf(err error) Problems {
 	return problems
 }
 
+// FirstProblem returns err in one line: its first problem, or its first line.
+func FirstProblem(err error) string {
+	if problems := ProblemsOf(err); len(problems) > 1 {
+		return problems[0].String() + " (and more, see the log)"
+	}
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
+
 // Add appends a problem at a position. format and args say what is wrong.
 func (ps *Problems) Add(at Pos, fix, format string, args ...any) {
 	*ps = append(*ps, Problem{Pos: at, Message: fmt.Sprintf(format, args...), Fix: fix})

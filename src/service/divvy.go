@@ -12,18 +12,19 @@ import (
 	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/divvyrules"
+	"ratelimit/src/service/health"
 	"ratelimit/src/service/ports"
 )
 
 // divvyPort serves divvy's line protocol, from the start or since a Set has rules of divvy.
 type divvyPort struct {
 	*ports.Port
-	health        *health
+	health        *health.State
 	server        *divvy.Server // nil if the protocol is off
 	openRequested chan struct{} // closed when the port must be open
 }
 
-func newDivvyPort(p *ports.Port, h *health) *divvyPort {
+func newDivvyPort(p *ports.Port, h *health.State) *divvyPort {
 	return &divvyPort{Port: p, health: h, openRequested: make(chan struct{})}
 }
 
@@ -55,7 +56,7 @@ func (s *Service) buildDivvy(failed func(error)) error {
 	}
 	p := s.divvy
 	p.server = server
-	s.watchPort(p.Port, func() connlimit.Stats { return server.Stats().Stats })
+	s.warnings.WatchPort(p.Port, func() connlimit.Stats { return server.Stats().Stats })
 	s.servers.onShutdown(server.Shutdown)
 	s.run(func(ctx context.Context) error { return s.divvy.serve(ctx, s.foundation) })
 	if p.Listener != nil {
@@ -87,7 +88,7 @@ func (d *divvyPort) openIfNeeded(set *rules.Set) {
 	select {
 	case <-d.openRequested: // Divvy's port is open, or serve is opening it.
 	default: // Only the goroutine that loads rules closes openRequested.
-		d.health.update(func(h *health) { h.divvyPortErr = errors.New("divvy's port is not open yet") })
+		d.health.LatePortNeeded(errors.New("divvy's port is not open yet"))
 		close(d.openRequested)
 	}
 }
@@ -112,12 +113,12 @@ func (d *divvyPort) serve(ctx context.Context, s *foundation) error {
 		l, err := d.Listen(ctx)
 		if err == nil {
 			s.logListening(d.Name, l.Addr())
-			s.health.update(func(h *health) { h.divvyPortErr, h.lateDivvyAddr = nil, l.Addr() })
+			s.health.LatePortOpened(l.Addr())
 			return d.server.Serve(l)
 		}
 		failed.Add(1)
 		why := fmt.Errorf("%w (`off` does without it)", err)
-		s.health.update(func(h *health) { h.divvyPortErr = why })
+		s.health.LatePortNeeded(why)
 		if attempt == 1 {
 			s.log.Errorf("rules of divvy are loaded, but %v", why)
 		}

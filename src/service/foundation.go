@@ -10,6 +10,7 @@ import (
 	"ratelimit/src/metrics"
 	"ratelimit/src/operator/output"
 	"ratelimit/src/operator/throttle"
+	"ratelimit/src/service/health"
 	"ratelimit/src/service/logging"
 	"ratelimit/src/service/otlp"
 	"ratelimit/src/service/store"
@@ -20,8 +21,8 @@ type foundation struct {
 	Config
 	log      *logging.Loggers
 	counters *metrics.Registry
-	health   *health
-	warnings *warnings
+	health   *health.State
+	warnings *health.Warnings
 	// debugTokens and respPasswords are what clients of those ports must send; nil for nothing.
 	debugTokens, respPasswords access.Secrets
 	// runners are started by Run, each in a goroutine. Servers return after servers.stop, all others when the context
@@ -40,14 +41,16 @@ func newFoundation(cfg Config) (*foundation, error) {
 	for _, w := range cfg.SettingsWarnings {
 		log.Warn(w)
 	}
-	f := &foundation{Config: cfg, log: log, health: newHealth(cfg.Settings)}
+	f := &foundation{Config: cfg, log: log, health: health.New(health.Config{
+		HealthyBeforeRules: cfg.Settings.ForceStartWithoutConfig, NeedsDomain: cfg.Settings.HealthyWithAtLeastOne,
+	})}
 	f.counters = metrics.New(metrics.Config{
 		NearRatio: cfg.Settings.NearLimitRatio, MaxSeries: cfg.Settings.StatsMaxSeries,
 		SanitizeDots: cfg.Settings.SanitizeDots,
 	})
-	f.warnings = &warnings{log: log, logStats: cfg.Output.Stats}
-	f.health.warnings = f.warnings.components
-	f.run(f.warnings.run)
+	f.warnings = health.NewWarnings(log, cfg.Output.Stats)
+	f.health.AddRemarks(f.warnings.Components)
+	f.run(f.warnings.Run)
 	f.showProcess()
 	if err := f.openSecrets(); err != nil {
 		return nil, err
@@ -59,14 +62,14 @@ func newFoundation(cfg Config) (*foundation, error) {
 func (f *foundation) openStore(spans *otlp.Traces) (*store.Store, error) {
 	s, err := store.Open(store.Config{
 		Settings: f.Settings, Log: f.log, Figures: f.counters, Heap: f.Heap, Spans: spans.StoreCall,
-		OnPing: func() { f.health.update(func(*health) {}) },
+		OnPing: f.health.Refresh,
 	})
 	if err != nil {
 		return nil, err
 	}
 	f.onClose(s.Close)
 	f.run(s.Runners...)
-	f.health.storeState = s.State
+	f.health.WatchStore(s.State)
 	return s, nil
 }
 
@@ -115,6 +118,6 @@ func readRuntime() (p runtimeFigures) {
 func (f *foundation) showProcess() {
 	f.counters.ShowFigures("runtime", "", readRuntime)
 	f.counters.ShowFigures("log", "", f.Output.Stats)
-	f.counters.ShowFigures("health", "", func() healthFigures { return read(f.health, f.health.figures) })
-	f.counters.ShowFigures("config in force", "", func() *rulesInForce { return read(f.health, f.health.rules.inForce) })
+	f.counters.ShowFigures("health", "", f.health.Figures)
+	f.counters.ShowFigures("config in force", "", f.health.RulesInForce)
 }

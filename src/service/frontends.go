@@ -24,6 +24,7 @@ import (
 	"ratelimit/src/operator"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/yamlrules"
+	"ratelimit/src/service/health"
 	"ratelimit/src/settings"
 )
 
@@ -67,7 +68,7 @@ func (s *Service) buildFrontends() error {
 	}
 	requests := http.NewServeMux()
 	requests.Handle("/json", answerInTime(s.servers.holdEarly(s.spans.HTTP("/json", service.JSONHandler()))))
-	s.servers.serveHTTP(s.servers.ports.HTTP, s.health.handleProbes(requests))
+	s.servers.serveHTTP(s.servers.ports.HTTP, s.health.AddProbes(requests))
 	attempts, err := access.NewAttempts()
 	if err != nil {
 		return err
@@ -78,7 +79,7 @@ func (s *Service) buildFrontends() error {
 		return err
 	}
 	s.servers.serveHTTP(s.servers.ports.Debug, s.debugHandler(attempts, figures, sum))
-	s.servers.serveHTTP(s.servers.ports.Health, s.health.handleProbes(http.NewServeMux()))
+	s.servers.serveHTTP(s.servers.ports.Health, s.health.AddProbes(http.NewServeMux()))
 	if err := s.buildRESP(failed, attempts); err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func (s *Service) debugHandler(attempts *access.Attempts, figures *operator.Figu
 	withRules := func(write func(io.Writer, *rules.Set) error) func(io.Writer) error {
 		return func(w io.Writer) error {
 			set := s.limiter.Rules()
-			if _, err := io.WriteString(w, s.health.refusalNotes()); set == nil || err != nil {
+			if _, err := io.WriteString(w, s.health.RefusalNotes()); set == nil || err != nil {
 				return err
 			}
 			return write(w, set)
@@ -118,7 +119,7 @@ func (s *Service) debugHandler(attempts *access.Attempts, figures *operator.Figu
 		Figures:        figures,
 		SumFigures:     sum,
 		HasToken:       s.debugTokens != nil,
-		Components:     func() []operator.Component { return s.health.components(operators) },
+		Components:     func() []operator.Component { return s.health.Components(health.Operators) },
 		WriteRules:     withRules(writeRuleLines),
 		WriteRulesYAML: withRules(yamlrules.Write),
 		SortedFigures: func(yield func(string, int64) bool) {

@@ -22,10 +22,10 @@ func (s *ruleSources) onLoad(source *ruleSource, l reload.Result) {
 	before := s.inForce()
 	if l.Err != nil {
 		s.RefusedLoads.Add(1)
-		s.logProblems(source, l)
-		s.health.update(func(*health) { source.health.lastLoadErr, source.health.lastRefusedAt = l.Err, l.ReadTime })
+		s.logProblems(l, source.health.IsLoaded(), source.logFields(l))
+		source.health.Refused(l.Err, l.ReadTime)
 		if s.RequireOrderedList && before == nil {
-			s.failStart(errors.New(firstProblem(l.Err)))
+			s.failStart(errors.New(rules.FirstProblem(l.Err)))
 		}
 		if l.Set == nil {
 			s.servers.releaseEarly()
@@ -49,22 +49,13 @@ func (s *ruleSources) onLoad(source *ruleSource, l reload.Result) {
 	if before == nil && why != "" {
 		log.Warnf("there are no rules, so everything passes: %s", why)
 	}
-	if read(s.health, func() bool { return s.health.rules.hasAllBut(source.health) }) {
+	if source.health.AllOthersLoaded() {
 		if err := s.servers.admitCallers(); err != nil {
 			s.failStart(err)
 			return
 		}
 	}
-	recovered := false
-	s.health.update(func(h *health) {
-		recovered = source.health.isLoaded() && source.health.lastLoadErr != nil && l.Err == nil
-		source.health.lastLoadErr, source.health.domainCount = l.Err, len(l.OwnSet.Domains())
-		source.health.ruleCount = len(l.OwnSet.Rules())
-		source.health.inForce = &rulesInForce{true, l.ReadTime, l.Hash, l.Version}
-		if h.rules.firstLoadFields == nil && (h.rules.hasAll() || h.rules.healthyBeforeRules) {
-			h.rules.firstLoadFields = facts
-		}
-	})
+	repaired := source.health.Loaded(l, facts)
 	if before == nil { // The log line "ready" reports the first rules.
 		return
 	}
@@ -75,7 +66,7 @@ func (s *ruleSources) onLoad(source *ruleSource, l reload.Result) {
 		log.Warnf("rules reloaded: there are none, so everything passes: %s", why)
 	case l.Err != nil:
 		always.Warnf("rules reloaded in part, files and resources with problems stay as they were: %s", text)
-	case recovered:
+	case repaired:
 		always.Warnf("rules reloaded, the problems are fixed: %s", text)
 	case changes == "" && source.name != "files": // A management server may send the same rules again and again.
 		log.Infof("rules reloaded: %s", text)
@@ -133,20 +124,20 @@ func (s *ruleSources) logRules(set *rules.Set) {
 	}
 }
 
-func (f *foundation) logProblems(source *ruleSource, l reload.Result) {
+// logProblems logs why a load was refused. wasLoaded says that the source has rules in force; fields name the source.
+func (f *foundation) logProblems(l reload.Result, wasLoaded bool, fields logrus.Fields) {
 	state := "none are in force yet" + f.closedPortsNote()
 	if l.Set != nil {
 		state = "domains that they do not touch take effect"
-	} else if read(f.health, source.health.isLoaded) {
+	} else if wasLoaded {
 		state = "the old ones stay in force"
 	}
-	f.log.Important.WithFields(source.logFields(l)).Errorf("rules refused, %s", state)
-	var problems rules.Problems
-	if !errors.As(l.Err, &problems) {
+	f.log.Important.WithFields(fields).Errorf("rules refused, %s", state)
+	if problems := rules.ProblemsOf(l.Err); problems != nil {
+		logProblemList(f.log.Important.Error, problems, "problems")
+	} else {
 		f.log.Important.Error(l.Err)
-		return
 	}
-	logProblemList(f.log.Important.Error, problems, "problems")
 }
 
 const maxProblemsLogged = 100

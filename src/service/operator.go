@@ -3,7 +3,6 @@ package service
 import (
 	"crypto/tls"
 	"fmt"
-	"strings"
 	"time"
 
 	"ratelimit/src/files/certs"
@@ -14,6 +13,7 @@ import (
 	"ratelimit/src/operator/peers"
 	"ratelimit/src/operator/recording"
 	"ratelimit/src/operator/unmatched"
+	"ratelimit/src/service/health"
 	"ratelimit/src/service/ports"
 	"ratelimit/src/service/store"
 )
@@ -83,7 +83,7 @@ func (f *foundation) sumFigures(own *operator.Figures, debug *ports.Port) (*oper
 func (s *Service) state() operator.State {
 	st := operator.State{
 		Version: s.Version, Commit: s.Commit, Now: time.Now(),
-		Ready: s.health.unhealthyReason(operators) == "", Components: s.health.components(operators),
+		Ready: s.health.UnhealthyReason(health.Operators) == "", Components: s.health.Components(health.Operators),
 		Store: s.Settings.BackendType, Replicas: 1,
 	}
 	if st.Store == "memcache" {
@@ -101,21 +101,10 @@ func (s *Service) state() operator.State {
 		}
 	}
 	st.OnStoreFailure = s.store.FallbacksOf(set)
-	st.StoreSince, st.Rules = stores.ChangedAt, read(s.health, s.health.rules.loaded)
+	st.StoreSince, st.Rules = stores.ChangedAt, s.health.LoadedRules()
 	st.Rules.Files = int(s.sources.FilesInForce.Load())
 	if set != nil {
 		st.Rules.Domains, st.Rules.Rules = len(set.Domains()), len(set.Rules())
 	}
 	return st
-}
-
-// loaded returns when the rules in force were loaded, their hash, and the problems of the last load.
-func (r *ruleHealth) loaded() (l operator.LoadedRules) {
-	if f := r.inForce(); f != nil {
-		l.LoadedAt, l.Hash = f.Loaded, f.Hash
-	}
-	for _, src := range r.refusals() {
-		l.Problems = append(l.Problems, strings.Split(src.lastLoadErr.Error(), "\n")...)
-	}
-	return l
 }

@@ -43,7 +43,7 @@ func newChangedLimits(f *foundation, s *store.Store) (*changedLimits, error) {
 	if c.isOff {
 		return c, nil
 	}
-	f.warnings.limits = c.components
+	f.health.AddRemarks(c.components)
 	f.run(c.registry.Run)
 	f.counters.ShowFigures("overrides", "", c.figures)
 	return c, nil
@@ -88,7 +88,7 @@ func (c *changedLimits) logState(err error) {
 }
 
 // components returns a note for /readyz while the changed limits cannot be read.
-func (c *changedLimits) components() []operator.Component {
+func (c *changedLimits) components(time.Time) []operator.Component {
 	why := c.failing.Load()
 	if why == nil {
 		return nil

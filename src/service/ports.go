@@ -152,7 +152,7 @@ func (f *foundation) openPorts() (*portSet, error) {
 	for _, p := range p.List {
 		if l, ok := p.Listener.(*connlimit.Listener); ok {
 			f.counters.ShowFigures("port", p.Name, l.Stats)
-			f.watchPort(p, l.Stats)
+			f.warnings.WatchPort(p, l.Stats)
 		}
 	}
 	return p, f.loadCertificates(p)

@@ -40,7 +40,7 @@ func (s *Service) buildRESP(failed func(error), attempts *access.Attempts) error
 		return err
 	}
 	s.counters.ShowFigures("resp", "", server.Stats)
-	s.watchPort(p, func() connlimit.Stats { return server.Stats().Stats })
+	s.warnings.WatchPort(p, func() connlimit.Stats { return server.Stats().Stats })
 	s.servers.onShutdown(server.Shutdown)
 	s.run(func(context.Context) error { return server.Serve(p.Listener) })
 	return nil

@@ -22,6 +22,7 @@ import (
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/reload"
 	"ratelimit/src/rules/xdsrules"
+	"ratelimit/src/service/health"
 	"ratelimit/src/service/store"
 	"ratelimit/src/settings"
 )
@@ -49,7 +50,7 @@ type ruleSource struct {
 	reload     func()                            // reads the rules again, even if nothing changed. It never blocks.
 	whyNoRules string                            // logged after a load without rules.
 	logFields  func(reload.Result) logrus.Fields // returns the fields of each log line about a load.
-	health     *sourceHealth
+	health     *health.Source
 	joined     *reload.Source // nil if this is the only source.
 }
 
@@ -89,7 +90,7 @@ func (s *ruleSources) reload() {
 // addSource adds a source, which messages call by its description, and returns it with what all sources share of their
 // configuration. onLoad is called after each load. The caller sets the rest of its fields.
 func (s *ruleSources) addSource(name, description string, onLoad func(reload.Result)) (*ruleSource, reload.Config) {
-	source := &ruleSource{name: name, health: &sourceHealth{name: name}}
+	source := &ruleSource{name: name, health: s.health.AddSource(name)}
 	cfg := s.reloadConfig(func(l reload.Result) {
 		onLoad(l)
 		s.onLoad(source, l)
@@ -98,11 +99,9 @@ func (s *ruleSources) addSource(name, description string, onLoad func(reload.Res
 		source.joined = s.joined.Add(description)
 		cfg.Source = source.joined
 		source.joined.Reload = func() { source.reload() }
-		s.counters.ShowFigures("source", name,
-			func() sourceFigures { return read(s.health, source.health.figures) })
+		s.counters.ShowFigures("source", name, source.health.Figures)
 	}
 	s.list = append(s.list, source)
-	s.health.rules.sources = append(s.health.rules.sources, source.health)
 	return source, cfg
 }
 
@@ -161,8 +160,8 @@ func (f *foundation) requireOrderedList() error {
 	if l.Err == nil {
 		return nil
 	}
-	f.logProblems(&ruleSource{logFields: fileLogFields, health: new(sourceHealth)}, l)
-	return errors.New(firstProblem(l.Err))
+	f.logProblems(l, false, fileLogFields(l))
+	return errors.New(rules.FirstProblem(l.Err))
 }
 
 // refuseUnlessOrderedList refuses a good load that is not one ordered list, if RequireOrderedList is set.
@@ -247,12 +246,11 @@ func (s *ruleSources) addXDS(x *settings.XDSServer) error {
 		},
 		Config: shared,
 		OnConnect: func() {
-			if read(s.health, source.health.lacksStream) { // The end of a warning is told at its level.
+			if source.health.SetStream(nil) { // The end of a warning is told at its level.
 				s.log.Warnf("connected to the xds server %s again as node %q", x.Server, x.NodeID)
 			} else {
 				s.log.Infof("connected to the xds server %s as node %q", x.Server, x.NodeID)
 			}
-			s.health.update(func(*health) { source.health.streamErr = nil })
 		},
 		OnTrouble: func(reason error, pause time.Duration) { s.logXDSTrouble(source, reason, pause) },
 		OnSilence: func() {
@@ -287,9 +285,9 @@ func (s *ruleSources) addXDS(x *settings.XDSServer) error {
 // logXDSTrouble logs that there is no stream to a management server, and why.
 func (s *ruleSources) logXDSTrouble(source *ruleSource, reason error, pause time.Duration) {
 	state := "there are no rules yet" + s.closedPortsNote()
-	if read(s.health, source.health.isLoaded) {
+	if source.health.IsLoaded() {
 		state = "the rules stay as they are"
 	}
 	s.log.Warnf("%v (%s, next attempt in %v)", reason, state, pause.Round(time.Millisecond))
-	s.health.update(func(*health) { source.health.streamErr = reason })
+	source.health.SetStream(reason)
 }

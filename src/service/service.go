@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
 
 	"ratelimit/src/candidate"
@@ -19,6 +18,7 @@ import (
 	"ratelimit/src/operator"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
+	"ratelimit/src/service/health"
 	"ratelimit/src/service/otlp"
 	"ratelimit/src/service/store"
 )
@@ -117,7 +117,7 @@ func New(cfg Config) (_ *Service, err error) {
 		return nil, err
 	}
 	f.run(f.Heap.Run)
-	f.health.report(s.grpc.SetServing, s.announceReady)
+	f.health.Report(health.Events{OnChange: s.grpc.SetServing, OnReady: s.announceReady})
 	return s, nil
 }
 
@@ -133,7 +133,7 @@ func (s *Service) Addr(name string) net.Addr {
 }
 
 // announceReady logs the one line that says that requests are answered. first are facts about the first rules.
-func (s *Service) announceReady(first logrus.Fields, lateDivvy net.Addr) {
+func (s *Service) announceReady(first map[string]any, lateDivvy net.Addr) {
 	line := s.log.AlwaysShown.WithFields(first).WithFields(s.servers.ports.Addresses()).WithField("store",
 		s.Settings.BackendType)
 	if lateDivvy != nil {
@@ -213,8 +213,8 @@ func (s *Service) awaitStop(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-deadline:
-			if !read(s.health, s.health.rules.hasAll) {
-				return fmt.Errorf("%w: %s", errNoRulesInTime, s.health.unhealthyReason(operators))
+			if !s.health.HasAllRules() {
+				return fmt.Errorf("%w: %s", errNoRulesInTime, s.health.UnhealthyReason(health.Operators))
 			}
 		case err := <-s.sources.firstLoadFailed:
 			return err
@@ -233,7 +233,7 @@ func (s *Service) awaitStop(ctx context.Context) error {
 // stop makes the service unhealthy at once, waits for the drain delay, refuses new calls
 // while running ones finish, writes the last snapshot, and sends spans and metrics. Another signal ends all waiting.
 func (s *Service) stop() {
-	s.health.update(func(h *health) { h.isStopping = true })
+	s.health.Stop()
 	s.servers.releaseEarly()
 	patient, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -135,7 +135,7 @@ func (s *statistics) buildDivvySinks() error {
 		return divvystats.PortFigures{Connections: int(st.Open), Errors: st.ErrorReplies, Took: &s.hitTimes}
 	}
 	if own.HTTP {
-		pages := s.health.probes()
+		pages := s.health.Probes()
 		scraped := func() []metrics.Figure { return counts.Figures("", port()) }
 		pages[own.MetricsPath] = prometheus.FigureHandler(scraped, func(err error) { s.log.Warn(err) })
 		s.servers.serveHTTP(s.servers.ports.Prometheus, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

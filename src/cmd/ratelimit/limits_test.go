@@ -33,9 +33,13 @@ func TestDocumentsLogFields(t *testing.T) {
 	for _, port := range []string{"http", "grpc", "debug", "health", "prometheus", "divvy", "resp"} {
 		written[port] = true // ports.addresses
 	}
-	names, err := filepath.Glob(filepath.Join(projectRoot, "src/service/*.go"))
-	if err != nil {
-		t.Fatal(err)
+	var names []string
+	for _, pattern := range []string{"src/service/*.go", "src/service/*/*.go"} {
+		found, err := filepath.Glob(filepath.Join(projectRoot, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, found...)
 	}
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {

@@ -1,4 +1,4 @@
-package service
+package health
 
 import (
 	"context"
@@ -13,11 +13,10 @@ import (
 	"ratelimit/src/service/ports"
 )
 
-// warnings watches what goes wrong beside the requests: full ports and lost log lines. /readyz and `ratelimit top` show
+// Warnings watches what goes wrong beside the requests: full ports and lost log lines. /readyz and `ratelimit top` show
 // its components, which do not make the process unready.
-type warnings struct {
+type Warnings struct {
 	ports    []*portWarning
-	limits   func() []operator.Component // about limits changed at run time; nil before they are opened.
 	log      *logging.Loggers
 	logStats func() logging.Stats
 
@@ -71,16 +70,21 @@ func (s *spell) times() string {
 	return fmt.Sprintf("from %s to %s", from, to)
 }
 
-// watchPort has w watch the connections of p, for which stats returns the figures. Call it before Run.
-func (f *foundation) watchPort(p *ports.Port, stats func() connlimit.Stats) {
-	f.warnings.ports = append(f.warnings.ports, &portWarning{Port: p, stats: stats})
+// NewWarnings returns Warnings that write to log, whose lost lines logStats counts.
+func NewWarnings(log *logging.Loggers, logStats func() logging.Stats) *Warnings {
+	return &Warnings{log: log, logStats: logStats}
+}
+
+// WatchPort has w watch the connections of p, for which stats returns the figures. Call it before Run.
+func (w *Warnings) WatchPort(p *ports.Port, stats func() connlimit.Stats) {
+	w.ports = append(w.ports, &portWarning{Port: p, stats: stats})
 }
 
 // warningInterval is how often counts are read.
 const warningInterval = time.Second
 
-// run reads the counts until ctx ends.
-func (w *warnings) run(ctx context.Context) error {
+// Run reads the counts until ctx ends.
+func (w *Warnings) Run(ctx context.Context) error {
 	next := time.NewTicker(warningInterval)
 	defer next.Stop()
 	for {
@@ -94,7 +98,7 @@ func (w *warnings) run(ctx context.Context) error {
 }
 
 // read reads all counts, and logs which ports are full.
-func (w *warnings) read(now time.Time) {
+func (w *Warnings) read(now time.Time) {
 	stats := w.logStats()
 	w.mu.Lock()
 	w.logged.add(stats.Dropped+stats.Failed, now)
@@ -112,8 +116,8 @@ func (w *warnings) read(now time.Time) {
 	}
 }
 
-// components returns a component for each warning that is shown.
-func (w *warnings) components(now time.Time) (list []operator.Component) {
+// Components returns a component for each warning that is shown.
+func (w *Warnings) Components(now time.Time) (list []operator.Component) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range w.ports {
@@ -131,9 +135,6 @@ func (w *warnings) components(now time.Time) (list []operator.Component) {
 			Note: fmt.Sprintf("lines were dropped, or could not be written at once, %s %s: see the disk, or what reads stderr",
 				output.Plural(w.logged.count, "time"), w.logged.times()),
 		})
-	}
-	if w.limits != nil {
-		list = append(list, w.limits()...)
 	}
 	return list
 }
