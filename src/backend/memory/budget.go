@@ -20,6 +20,7 @@ type memoryBudget struct {
 	overflowBytes   atomic.Int64 // the size of all overflows.
 	evictedCounters atomic.Int64 // Stats.EvictedKeys.
 	usesVirtualTime atomic.Bool  // true if callers have set Batch.Now.
+	nameOrders      sync.Pool    // contains *nameOrder.
 }
 
 func (b *memoryBudget) addOverflowBytes(bytes int64) {
@@ -43,7 +44,7 @@ func (b *memoryBudget) slotsPerShard(nameBytes int) int {
 }
 
 // largestBlock returns the size of the largest block of memory of up to size bytes. The runtime has blocks of some 70
-// sizes, and a slice takes the next larger one: up to an eighth more than it needs.
+// sizes, and a slice takes the next larger one: up to an eighth more than it needs. See also roundToBlock.
 func largestBlock(size int) int {
 	sizes := blockSizes()
 	i, found := slices.BinarySearch(sizes, size)
@@ -56,14 +57,30 @@ func largestBlock(size int) int {
 // blockSizes returns the sizes of the blocks of memory for tables and names, in order.
 var blockSizes = sync.OnceValue(func() (sizes []int) {
 	for size := 0; size < maxTableSlots*slotBytes; {
-		size = cap(slices.Grow([]byte(nil), size+1))
+		size = cap(slices.Grow([]byte(nil), roundToBlock(size+1)))
 		sizes = append(sizes, size)
 	}
 	return sizes
 })
 
+// The runtime divides spans of pages into blocks of one size. Tables grow at about the same time, and a span with one
+// table that has not grown yet is kept for others of its size: with several tables in a span, a quarter of all memory
+// would be free and of no use. So above a page all tables and names have sizes of which a span has one or two.
+const (
+	pageBytes      = 8 << 10
+	largeBlockUnit = 4 << 10 // A multiple of it is a page or more, or a span has two of it.
+)
+
+// roundToBlock returns the size of the block for a table or names of so many bytes.
+func roundToBlock(size int) int {
+	if size <= pageBytes {
+		return size
+	}
+	return (size + largeBlockUnit - 1) / largeBlockUnit * largeBlockUnit
+}
+
 // An expired log may belong to a key that is never used again. So every writesPerSweep-th write to a
-// shard checks the next shards of the store, with slotsPerSweep slots or more. Then a log is freed after as
+// shard checks the next shards of the store, with slotsPerSweep slots on average. Then a log is freed after as
 // many writes as a quarter of all slots. A sweep counts each shard as minSlotsPerSweptShard slots at least.
 const (
 	writesPerSweep        = 256 // the range of shard.writeCount
@@ -86,10 +103,10 @@ func (s *Store) freeMemory(sweep bool, now int64) {
 	if !sweep || s.budget.overflowBytes.Load() == 0 {
 		return
 	}
-	for checked := 0; checked < slotsPerSweep; {
+	for due := s.dueSlots.Add(slotsPerSweep); due > 0; {
 		sh := &s.shards[s.sweptShardCount.Add(1)%uint32(len(s.shards))]
 		sh.mu.Lock()
-		checked += max(sh.sweepExpired(now), minSlotsPerSweptShard)
+		due = s.dueSlots.Add(-int64(max(sh.sweepExpired(now), minSlotsPerSweptShard)))
 		sh.mu.Unlock()
 	}
 }

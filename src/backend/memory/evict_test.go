@@ -196,7 +196,9 @@ func TestNearlyEmptyCountersGoFirst(t *testing.T) {
 }
 
 func TestLargestBlock(t *testing.T) {
-	for size, want := range map[int]int{-1: 8, 0: 8, 8: 8, 9: 8, 1100: 1024, 32 << 10: 32 << 10, 1 << 20: 32 << 10} {
+	for size, want := range map[int]int{
+		-1: 8, 0: 8, 8: 8, 9: 8, 1100: 1024, 9 << 10: 8 << 10, 32 << 10: 32 << 10, 47 << 10: 40 << 10, 1 << 20: 128 << 10,
+	} {
 		if got := largestBlock(size); got != want {
 			t.Errorf("up to %d bytes: %d, want %d", size, got, want)
 		}

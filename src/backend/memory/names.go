@@ -21,7 +21,8 @@ import (
 //	other entry  the number of its base, how many bytes it shares with the start of the base's name, the length of the
 //	             rest, the rest. It has the kind, isHeld and period of the base
 //
-// Numbers and lengths take a byte. "api_user_1_" and "api_user_25_" take 19 and 6 bytes.
+// Numbers and lengths take a byte. An entry with an odd size has a byte more, so that a nameRef reaches all of the
+// largest log. "api_user_1_" and "api_user_25_" take 20 and 6 bytes.
 type nameLog struct {
 	entries    []byte
 	refs       []nameRef         // the names of shard.slots. Empty slots have none.
@@ -29,8 +30,14 @@ type nameLog struct {
 	numEntries uint16
 }
 
-// nameRef is 0 for no name, or else 1 + where the entry starts in nameLog.entries.
+// nameRef is 0 for no name, or else 1 + half of where the entry starts in nameLog.entries.
 type nameRef uint16
+
+// start returns where the entry starts.
+func (ref nameRef) start() int { return 2 * (int(ref) - 1) }
+
+// refAt returns the reference to the entry that starts at an even offset.
+func refAt(start int) nameRef { return nameRef(1 + start/2) }
 
 const (
 	maxNameBytes = 255 // how many bytes of a key are kept as the name.
@@ -39,7 +46,7 @@ const (
 	// minSharedBytes is how many bytes a name shares with its base at least, while there is room for another base.
 	minSharedBytes = 8
 	// maxEntryBytes is the size of the longest entry.
-	maxEntryBytes = 1 + 1 + binary.MaxVarintLen64 + 1 + maxNameBytes
+	maxEntryBytes = 1 + 1 + binary.MaxVarintLen64 + 1 + maxNameBytes + 1
 )
 
 // nameEntry is one entry of a nameLog.
@@ -69,19 +76,27 @@ const (
 
 // append appends an entry and returns where it is. The caller has made room.
 func (l *nameLog) append(e *nameEntry) nameRef {
-	ref := nameRef(len(l.entries) + 1)
+	ref := refAt(len(l.entries))
 	l.numEntries++
 	if base, shared := l.findBase(e); base > 0 {
 		l.entries = append(l.entries, byte(base), byte(shared), byte(len(e.name)-shared))
-		l.entries = append(l.entries, e.name[shared:]...)
+		l.entries = padEntry(append(l.entries, e.name[shared:]...))
 		return ref
 	}
 	if i := slices.Index(l.bases[:], 0); i >= 0 {
 		l.bases[i] = ref
 	}
 	b := binary.AppendUvarint(append(l.entries, 0, e.kindByte()), uint64(e.period/time.Microsecond))
-	l.entries = append(append(b, byte(len(e.name))), e.name...)
+	l.entries = padEntry(append(append(b, byte(len(e.name))), e.name...))
 	return ref
+}
+
+// padEntry adds a byte to entries if the last one has an odd size.
+func padEntry(entries []byte) []byte {
+	if len(entries)%2 == 0 {
+		return entries
+	}
+	return append(entries, 0)
 }
 
 // findBase returns the number of the best base for e, and how many bytes they share. It returns 0 if e is better stored
@@ -115,9 +130,9 @@ func sharedBytes(a, b []byte) (n int) {
 	return n
 }
 
-// wholeEntry returns the whole entry at ref, and its size. Its name is in the log.
+// wholeEntry returns the whole entry at ref, and its size without the byte of padEntry. Its name is in the log.
 func (l *nameLog) wholeEntry(ref nameRef) (e nameEntry, size int) {
-	b := l.entries[ref-1:]
+	b := l.entries[ref.start():]
 	micros, n := binary.Uvarint(b[2:])
 	start := 2 + n + 1
 	size = start + int(b[start-1])
@@ -128,7 +143,7 @@ func (l *nameLog) wholeEntry(ref nameRef) (e nameEntry, size int) {
 
 // entry returns the entry at ref. Its name is in the log or in buffer.
 func (l *nameLog) entry(ref nameRef, buffer *[maxNameBytes]byte) (e nameEntry) {
-	b := l.entries[ref-1:]
+	b := l.entries[ref.start():]
 	if b[0] == 0 {
 		e, _ = l.wholeEntry(ref)
 		return e
@@ -140,11 +155,12 @@ func (l *nameLog) entry(ref nameRef, buffer *[maxNameBytes]byte) (e nameEntry) {
 
 // entrySize returns the size of the entry at ref.
 func (l *nameLog) entrySize(ref nameRef) (size int) {
-	if b := l.entries[ref-1:]; b[0] != 0 {
-		return 3 + int(b[2])
+	if b := l.entries[ref.start():]; b[0] != 0 {
+		size = 3 + int(b[2])
+	} else {
+		_, size = l.wholeEntry(ref)
 	}
-	_, size = l.wholeEntry(ref)
-	return size
+	return (size + 1) &^ 1
 }
 
 // slotIndex returns the index of the slot of id, live or expired, or -1.
@@ -184,14 +200,15 @@ func (sh *shard) compactNames() {
 		return // Each slot has a name, so there are no others.
 	}
 	// The references in their order, and in the low bits which slot or base has each.
-	var order [maxTableSlots + maxBases]uint32
+	order := sh.budget.nameOrders.Get().(*nameOrder)
+	defer sh.budget.nameOrders.Put(order)
 	var isNeeded [1 + maxBases]bool
 	n := 0
 	for i, ref := range l.refs {
 		if ref != 0 {
 			order[n] = uint32(ref)<<16 | uint32(i)
 			n++
-			isNeeded[l.entries[ref-1]] = true
+			isNeeded[l.entries[ref.start()]] = true
 		}
 	}
 	for i, ref := range l.bases {
@@ -208,8 +225,8 @@ func (sh *shard) compactNames() {
 	l.numEntries = 0
 	for _, o := range order[:n] {
 		if ref := nameRef(o >> 16); ref != from {
-			from, to = ref, nameRef(size+1)
-			size += copy(l.entries[size:], l.entries[ref-1:][:l.entrySize(ref)])
+			from, to = ref, refAt(size)
+			size += copy(l.entries[size:], l.entries[ref.start():][:l.entrySize(ref)])
 			l.numEntries++
 		}
 		if i := int(o & math.MaxUint16); i < maxTableSlots {
@@ -220,6 +237,9 @@ func (sh *shard) compactNames() {
 	}
 	l.entries = l.entries[:size]
 }
+
+// nameOrder has the references of a shard in the order of the names. It is too large for the stack.
+type nameOrder [maxTableSlots + maxBases]uint32
 
 // resizeRefs makes room for the names of so many slots, which have none yet.
 func (sh *shard) resizeRefs(slots int) {
@@ -236,7 +256,7 @@ func (sh *shard) resizeNames(size int) {
 	if size == 0 {
 		*l = nameLog{}
 	} else {
-		l.entries = append(slices.Grow([]byte(nil), size), l.entries...)
+		l.entries = append(slices.Grow([]byte(nil), roundToBlock(size)), l.entries...)
 	}
 	sh.budget.usedBytes.Add(int64(cap(l.entries) - before))
 }

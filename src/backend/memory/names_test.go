@@ -24,8 +24,8 @@ func auditNames(tb testing.TB, i int, sh *shard) int64 {
 		return 0
 	}
 	starts, numEntries := make(map[nameRef]bool), 0
-	for ref := nameRef(1); int(ref) <= len(l.entries); ref += nameRef(l.entrySize(ref)) {
-		starts[ref] = true
+	for start := 0; start < len(l.entries); start += l.entrySize(refAt(start)) {
+		starts[refAt(start)] = true
 		numEntries++
 	}
 	if numEntries != int(l.numEntries) || len(l.refs) != len(sh.slots) {
@@ -33,7 +33,7 @@ func auditNames(tb testing.TB, i int, sh *shard) int64 {
 			len(sh.slots))
 	}
 	for _, ref := range l.bases {
-		if ref != 0 && (!starts[ref] || l.entries[ref-1] != 0) {
+		if ref != 0 && (!starts[ref] || l.entries[ref.start()] != 0) {
 			tb.Errorf("shard %d: the base at %d is no whole entry", i, ref)
 		}
 	}

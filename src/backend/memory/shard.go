@@ -338,7 +338,7 @@ func (sh *shard) freeMemory() {
 func (sh *shard) rebuildTable(size int, now int64) {
 	old, oldOverflow := sh.slots, sh.overflow
 	sh.freeMemory()
-	sh.slots = slices.Grow([]slot(nil), max(size, minTableSlots))
+	sh.slots = slices.Grow([]slot(nil), roundToBlock(max(size, minTableSlots)*slotBytes)/slotBytes)
 	sh.slots = sh.slots[:cap(sh.slots)]
 	sh.budget.usedBytes.Add(int64(len(sh.slots)) * slotBytes)
 	var oldRefs []nameRef

@@ -53,10 +53,10 @@ type SnapshotStats struct {
 
 // WriteSnapshot writes all live counters to w, and the key with which the store hashes names. Hits may be decided
 // meanwhile. Each of them is in the snapshot, or is not; the hits of one group may be in it in part. The lock of a
-// shard is held only for a copy of its table and one of its names, of at most 56 KiB, and for copies of its sliding
+// shard is held only for a copy of its table and one of its names, of at most 224 KiB, and for copies of its sliding
 // windows and holds, of 32 KiB or of one counter at a time.
 //
-// It needs some 250 KiB of memory, and as much as the largest counter: 16 bytes for each hit of a sliding window, and
+// It needs some 450 KiB of memory, and as much as the largest counter: 16 bytes for each hit of a sliding window, and
 // 32 for each hold.
 func (s *Store) WriteSnapshot(w io.Writer, now time.Time) (SnapshotStats, error) {
 	sw := snapshotWriter{out: newChunkWriter(w), now: now.UnixNano()}

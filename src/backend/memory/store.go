@@ -22,7 +22,7 @@ type Config struct {
 	// sliding window takes 40 bytes more, and 16 to 32 for each hit. A counter with holds takes 232 bytes more, and what
 	// HoldSet documents. At the cap counters are evicted in the order that rank documents; for a moment the cap may be
 	// exceeded by the size of one key. A sliding window or a counter with holds that takes more than half of it is
-	// dropped, too. Locks take 64 bytes more for each 32 KiB of the cap, and 144 with names. Defaults to DefaultMaxBytes;
+	// dropped, too. Locks take 64 bytes more for each 128 KiB of the cap, and 144 with names. Defaults to DefaultMaxBytes;
 	// the smallest cap is MinBytes.
 	MaxBytes int64
 	// ExpiryGrace is for how long an expired counter is kept at least. A clock that is set back further may or may not
@@ -45,7 +45,7 @@ const MinBytes = minShards * 16 * slotBytes
 // is short and leaves little garbage. With 256 shards two of 64 cores rarely need the same lock at the same time.
 const (
 	minShards     = 256
-	maxTableSlots = 1024 // 32 KiB, the largest object that the runtime does not round up to pages
+	maxTableSlots = 4096 // 128 KiB. With millions of counters most tables are larger than a page; see roundToBlock.
 )
 
 // MaxExpiryGrace keeps all instants in the range of int64 nanoseconds.
@@ -61,6 +61,7 @@ type Store struct {
 	groupScratches sync.Pool // contains *groupScratch.
 
 	sweptShardCount atomic.Uint32 // counts the shards that were swept. They are visited in turn.
+	dueSlots        atomic.Int64  // how many slots the next sweep must check. It is negative after a large shard.
 	reclaimMu       sync.Mutex
 	reclaimState    reclaimState // guarded by reclaimMu.
 }
@@ -81,6 +82,7 @@ func New(cfg Config) (*Store, error) {
 		groupScratches: sync.Pool{New: func() any { return new(groupScratch) }},
 	}
 	s.budget.maxBytes, s.budget.graceNanos, s.budget.numShards = cfg.MaxBytes, int64(cfg.ExpiryGrace), int64(len(s.shards))
+	s.budget.nameOrders.New = func() any { return new(nameOrder) }
 	for i := range s.shards {
 		// Different counts spread the sweeps evenly from the start.
 		s.shards[i].budget, s.shards[i].writeCount = &s.budget, uint8(i)
