@@ -61,9 +61,14 @@ export GOTOOLCHAIN ?= auto
 # Tools and tests run here, whatever GOOS and GOARCH the binary is built for.
 HERE := GOOS= GOARCH=
 
+# The flags of make build. What is compiled without the race detector takes them, too, so that each package is compiled once for the
+# program, the linters and the tests.
+AS_BUILT := $(HERE) CGO_ENABLED=0 GOFLAGS="$$FLAGS_AS_BUILT"
+export FLAGS_AS_BUILT := $(GOFLAGS) -trimpath '-pgo=$(CURDIR)/src/cmd/ratelimit/calls.pgo'
+
 # Tests of faults mostly wait, so one package more than there are cores keeps all cores busy.
 PACKAGES_AT_ONCE := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-TOOL := $(HERE) go tool -modfile=tools/go.mod
+TOOL := $(AS_BUILT) go tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := all
 .PHONY: testreport proto all help build run test test-long integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-peers bench-leases bench-quotas bench-e2e profile fuzz chaos siege model soak audit docs release-check release-files release-notes deb rpm package-files image envoy-example picture docker_image docker-check clean bootstrap compile tests chart helm-check gateway-check
@@ -92,17 +97,17 @@ envoy-example: build ## serve the example rules to an Envoy in front of a mock, 
 FIPS_PACKAGES = ./src/backend/redis/credentials/... ./src/files/... ./src/frontend/access ./src/frontend/tlsconn ./src/frontend/pipeline ./src/quota ./src/rules/reload
 define TESTS
 '$(HERE) go test -json -vet=off -race -timeout 15m -p $(PACKAGES_AT_ONCE) $$RUN $${PACKAGES:-$$(go list $(PKG) | grep -v /integration-test)}' \
-'$(HERE) go test -json -vet=off -run "Allocate|^($$(grep -rl "^//go:build !race" --include=*_test.go src | xargs sed -n "s/^func \(Test[A-Za-z0-9_]*\).*/\1/p" | paste -sd"|"))$$" $$RUN $${PACKAGES:-$$(grep -rlE "^//go:build !race|^func Test.*Allocate" --include=*_test.go src | xargs -n1 dirname | sort -u | sed s,^,./,)}' \
-'$(HERE) go test -C tools -json $$RUN $${PACKAGES:-./...}' \
-'$(HERE) go test -C tools/packager -json $$RUN $${PACKAGES:-./...}' \
+'$(AS_BUILT) go test -json -vet=off -run "Allocate|^($$(grep -rl "^//go:build !race" --include=*_test.go src | xargs sed -n "s/^func \(Test[A-Za-z0-9_]*\).*/\1/p" | paste -sd"|"))$$" $$RUN $${PACKAGES:-$$(grep -rlE "^//go:build !race|^func Test.*Allocate" --include=*_test.go src | xargs -n1 dirname | sort -u | sed s,^,./,)}' \
+'$(AS_BUILT) go test -C tools -json $$RUN $${PACKAGES:-./...}' \
+'$(AS_BUILT) go test -C tools/packager -json $$RUN $${PACKAGES:-./...}' \
 '$(HERE) go test -C $(CONFIG_SERVER) -json -vet=off -race $$RUN $${PACKAGES:-./...}'
 endef
 define LONG_TESTS
 '$(HERE) go test -json -vet=off -race -timeout 15m -p $(PACKAGES_AT_ONCE) $$RUN $${PACKAGES:-$$(go list ./integration-test/... | grep -Ev "/integration-test(/(chaos|siege|soak))?$$")}' \
 '$(HERE) go test -json -vet=off -race -timeout 15m -p 2 $$RUN $${PACKAGES:-./integration-test ./integration-test/chaos ./integration-test/soak}' \
-'$(HERE) go test -json -vet=off -timeout 15m $$RUN $${PACKAGES:-./integration-test/siege}' \
-'$(HERE) go test -json -vet=off -exec "env GODEBUG=fips140=only" $$RUN $${PACKAGES:-$(FIPS_PACKAGES)}' \
-'$(HERE) go test -C integration-test/kubernetes -json -vet=off -count=1 $$RUN $${PACKAGES:-./...}'
+'$(AS_BUILT) go test -json -vet=off -timeout 15m $$RUN $${PACKAGES:-./integration-test/siege}' \
+'$(AS_BUILT) go test -json -vet=off -exec "env GODEBUG=fips140=only" $$RUN $${PACKAGES:-$(FIPS_PACKAGES)}' \
+'$(AS_BUILT) go test -C integration-test/kubernetes -json -vet=off -count=1 $$RUN $${PACKAGES:-./...}'
 endef
 
 test: testreport ## run the tests of all packages with the race detector, real stores included; a failed one once more; ends with totals
@@ -116,18 +121,18 @@ test-long: testreport ## run the built binary with real programs: Envoy, browser
 integration_tests: test-long
 
 testreport:
-	@$(HERE) go build -C tools -o ../bin/testreport ./testreport
+	@$(AS_BUILT) go build -C tools -o ../bin/testreport ./testreport
 
 lint: ## vet, type checks for other systems, format and static checks, with pinned tools
-	$(HERE) go vet ./...
-	$(HERE) go vet -C $(CONFIG_SERVER) ./...
-	$(HERE) go -C integration-test/kubernetes vet ./...
-	$(HERE) go -C examples/redis-clients/go vet ./...
-	@$(HERE) go build -C tools -o ../bin/crosscheck ./crosscheck
+	$(AS_BUILT) go vet ./...
+	$(AS_BUILT) go vet -C $(CONFIG_SERVER) ./...
+	$(AS_BUILT) go -C integration-test/kubernetes vet ./...
+	$(AS_BUILT) go -C examples/redis-clients/go vet ./...
+	@$(AS_BUILT) go build -C tools -o ../bin/crosscheck ./crosscheck
 	bin/crosscheck darwin windows
 	@out=$$($(TOOL) gofumpt -l src testbed integration-test $(CONFIG_SERVER)); [ -z "$$out" ] || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
 	$(TOOL) staticcheck ./...
-	cd $(CONFIG_SERVER) && $(HERE) go tool -modfile=../../tools/go.mod staticcheck ./...
+	cd $(CONFIG_SERVER) && $(AS_BUILT) go tool -modfile=../../tools/go.mod staticcheck ./...
 	$(TOOL) errcheck -exclude .errcheck ./...
 	$(TOOL) ineffassign ./...
 	$(TOOL) unparam -tests=false ./... # test helpers take the arguments that read well
@@ -135,8 +140,8 @@ lint: ## vet, type checks for other systems, format and static checks, with pinn
 	@$(MAKE) --no-print-directory proto; git diff --quiet -- api || { echo "api is not what its .proto files say: commit what make proto wrote"; exit 1; }
 
 proto: ## generate the Go code of the .proto files in api
-	@$(HERE) go build -C tools -o ../bin/protogen ./protogen
-	@$(HERE) bin/protogen api go tool -modfile=tools/go.mod protoc-gen-go
+	@$(AS_BUILT) go build -C tools -o ../bin/protogen ./protogen
+	@$(AS_BUILT) bin/protogen api go tool -modfile=tools/go.mod protoc-gen-go
 
 fmt: ## format all code
 	$(TOOL) gofumpt -w src testbed integration-test $(CONFIG_SERVER)
@@ -166,7 +171,7 @@ profile: ## measure where CPU time goes, and write src/cmd/ratelimit/calls.pgo, 
 	$(HERE) go test -count=1 -timeout 10m -v ./integration-test/profile -write
 
 bench-e2e: ## the service beside an empty gRPC server, in turns; E2E=--write writes docs/performance.md
-	$(HERE) go run ./integration-test/e2e $(E2E)
+	$(AS_BUILT) go run ./integration-test/e2e $(E2E)
 
 fuzz: ## run every fuzz target for FUZZTIME (30s)
 	@grep -rl "^func Fuzz" --include="*_test.go" src testbed integration-test | while read -r file; do \

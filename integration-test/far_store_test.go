@@ -59,11 +59,14 @@ func TestFarStore(t *testing.T) {
 				}
 				return nil
 			})
-			status, text := near.healthcheck(t)
-			if status == 200 || !strings.Contains(text, tt.what+" answers in ") ||
-				!strings.Contains(text, tt.variable+" is 500 ms") || strings.Contains(text, proxy.Addr) {
-				t.Errorf("/healthcheck: %d %q", status, text)
-			}
+			near.until(t, "/healthcheck says so without the address", func() error { // A ping of a busy machine may take longer.
+				status, text := near.healthcheck(t)
+				if status == 200 || !strings.Contains(text, tt.what+" answers in ") ||
+					!strings.Contains(text, tt.variable+" is 500 ms") || strings.Contains(text, proxy.Addr) {
+					return fmt.Errorf("%d %q", status, text)
+				}
+				return nil
+			})
 
 			far := startService(t, append(env, tt.variable+"=5s")...)
 			for n := range 3 {

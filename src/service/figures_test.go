@@ -91,6 +91,9 @@ func TestFigures(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	s.until("a read of changed limits failed", func() bool { // From then on the figure is in /metrics.
+		return strings.Contains(s.page("prometheus", "/metrics"), "\nratelimit_overrides_read_failures ")
+	})
 	section("Redis, /stats", s.page("debug", "/stats"))
 	section("Redis, /metrics", s.page("prometheus", "/metrics"))
 
