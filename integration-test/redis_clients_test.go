@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ratelimit/testbed/harness"
 )
 
 const (
@@ -38,8 +40,11 @@ var redisLibraries = map[string]func() (args []string, env string, err error){
 			return nil, "", err
 		}
 		program := filepath.Join(cache, "ratelimit-test", "redisclient") // Go builds it again only if the module has changed.
-		out, err := exec.Command("go", "build", "-C", redisExamples+"/go", "-o", program, ".").CombinedOutput()
+		build, err := harness.GoCommand(context.Background(), "build", "-C", "examples/redis-clients/go", "-o", program, ".")
 		if err != nil {
+			return nil, "", err
+		}
+		if out, err := build.CombinedOutput(); err != nil {
 			return nil, "", &exec.Error{Name: string(out), Err: err}
 		}
 		return []string{program}, "", nil

@@ -182,8 +182,10 @@ func startConfigServer(t *testing.T, binary, address, dir string) *configServer 
 func TestConfigServer(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "xds-sotw-config-server")
-	build := exec.Command("go", "build", "-o", binary, ".")
-	build.Dir = filepath.Join(repository, "examples/xds-sotw-config-server")
+	build, err := harness.GoCommand(t.Context(), "build", "-C", "examples/xds-sotw-config-server", "-o", binary, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", build, err, out)
 	}

@@ -25,8 +25,8 @@ import (
 )
 
 // leanConn is the lean client: HTTP/2 for one unary method over one TCP connection. One goroutine reads what the socket
-// has, counts the answers, and sends the next calls in one write. In an open loop a second goroutine sends the calls
-// that are due.
+// has, counts the answers, and sends the next calls in one write; an eager one sends a call after each answer. In an
+// open loop a second goroutine sends the calls that are due.
 //
 // After GOAWAY no call starts until all others have ended, and then leanConn connects again. If the connection breaks,
 // calls under way fail with UNAVAILABLE.
@@ -36,6 +36,7 @@ type leanConn struct {
 	message func(call uint64) []byte
 	tally   *bench.Tally
 	emit    func(hpack.HeaderField)
+	eager   bool // set if a call starts as soon as one is answered, in a write of its own.
 
 	network, addr string
 	request       []hpack.HeaderField // the fields of every call.
@@ -108,9 +109,19 @@ const (
 
 var errGoAway = errors.New("the server said GOAWAY")
 
-// newLeanConn connects and waits for the server's SETTINGS.
-func newLeanConn(ctx context.Context, cfg *bench.Config, l *bench.Load) (bench.Connection, error) {
-	c := &leanConn{cfg: cfg, creds: cfg.Credentials, message: l.Messages(cfg.Seed), maxStreams: 1<<32 - 1}
+// leanClient returns the lean client, or the eager one.
+func leanClient(eager *bool) bench.Client {
+	return func(ctx context.Context, cfg *bench.Config, l *bench.Load) (bench.Connection, error) {
+		c := &leanConn{
+			cfg: cfg, creds: cfg.Credentials, message: l.Messages(cfg.Seed), eager: *eager, maxStreams: 1<<32 - 1,
+		}
+		return c, c.open(ctx)
+	}
+}
+
+// open connects and waits for the server's SETTINGS.
+func (c *leanConn) open(ctx context.Context) error {
+	cfg := c.cfg
 	if c.creds == nil {
 		c.creds = insecure.NewCredentials()
 	}
@@ -147,7 +158,7 @@ func newLeanConn(ctx context.Context, cfg *bench.Config, l *bench.Load) (bench.C
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	if err := c.dial(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	deadline, _ := ctx.Deadline()
 	err := c.conn.SetReadDeadline(deadline)
@@ -158,10 +169,10 @@ func newLeanConn(ctx context.Context, cfg *bench.Config, l *bench.Load) (bench.C
 	}
 	if err != nil {
 		c.Close()
-		return nil, fmt.Errorf("no HTTP/2 settings from the server: %w", err)
+		return fmt.Errorf("no HTTP/2 settings from the server: %w", err)
 	}
 	c.expire(time.Now())
-	return c, nil
+	return nil
 }
 
 // Close implements bench.Connection.
@@ -408,8 +419,12 @@ func (c *leanConn) receive() error {
 	if len(c.received) == cap(c.received) {
 		c.received = slices.Grow(c.received, frameHeader+maxFrame)
 	}
-	n, err := c.conn.Read(c.received[len(c.received):cap(c.received)])
-	c.received = c.received[:len(c.received)+n]
+	var err error
+	if !c.eager || !beginsWithFrame(c.received) { // An eager client may have left some.
+		var n int
+		n, err = c.conn.Read(c.received[len(c.received):cap(c.received)])
+		c.received = c.received[:len(c.received)+n]
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -417,9 +432,9 @@ func (c *leanConn) receive() error {
 		c.expire(now)
 		err = nil
 	}
-	rest := c.received
-	for len(rest) >= frameHeader {
-		size := int(rest[0])<<16 | int(rest[1])<<8 | int(rest[2])
+	rest, before := c.received, len(c.calls)
+	for len(rest) >= frameHeader && (!c.eager || len(c.calls) >= before) {
+		size := frameSize(rest)
 		if size > maxFrame {
 			return fmt.Errorf("the server sent a frame of %d bytes, and %d are allowed (does it speak HTTP/2 there?)", size,
 				maxFrame)
@@ -441,6 +456,14 @@ func (c *leanConn) receive() error {
 		err = errGoAway
 	}
 	return err
+}
+
+// frameSize returns the size of the payload of a frame.
+func frameSize(header []byte) int { return int(header[0])<<16 | int(header[1])<<8 | int(header[2]) }
+
+// beginsWithFrame reports whether data begins with a whole frame, or with one that is too large.
+func beginsWithFrame(data []byte) bool {
+	return len(data) >= frameHeader && (len(data) >= frameHeader+frameSize(data) || frameSize(data) > maxFrame)
 }
 
 // expire fails the calls whose time is up, and sets the read deadline to the next such time.

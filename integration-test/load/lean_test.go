@@ -263,10 +263,12 @@ func TestLeanAnswers(t *testing.T) {
 	}
 }
 
+var isEager = true
+
 // leanConfig is one of a hundred calls over one connection.
 func leanConfig(addr string) bench.Config {
 	return bench.Config{
-		Client: newLeanConn, Addr: addr, Connections: 1, InFlight: 4, Requests: 100, Timeout: 10 * time.Second,
+		Client: leanClient(new(bool)), Addr: addr, Connections: 1, InFlight: 4, Requests: 100, Timeout: 10 * time.Second,
 		Seed: 1, Workload: "uniform", Domain: "d", Key: "k", Keys: 50,
 	}
 }
@@ -505,7 +507,8 @@ func TestLeanStrangers(t *testing.T) {
 // Each call has the fields of gRPC, and new values if these were asked for, with both clients.
 func TestFreshHeaders(t *testing.T) {
 	t.Parallel()
-	for client, connect := range map[string]bench.Client{"lean": newLeanConn, "grpc-go": nil} {
+	clients := map[string]bench.Client{"lean": leanClient(new(bool)), "eager": leanClient(&isEager), "grpc-go": nil}
+	for client, connect := range clients {
 		for _, fresh := range []bool{false, true} {
 			seen := map[string]int{}
 			cfg := leanConfig(scripted(t, script{call: func(s *scriptedConn, _ int, id uint32) {

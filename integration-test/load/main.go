@@ -11,7 +11,9 @@ import (
 )
 
 func main() {
-	cmd := bench.Command(newLeanConn)
+	var eager bool
+	cmd := bench.Command(leanClient(&eager))
+	cmd.Flags().BoolVar(&eager, "eager", false, "--client lean sends a call as soon as one is answered, each in its own write")
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	if err := cmd.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "load:", err)

@@ -4,10 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ratelimit/testbed/harness"
 )
 
 // leaseMutant is a mistake in a file of package leased: a piece of text that is there once is replaced.
@@ -54,9 +55,13 @@ func (m *leaseMutant) mustBeFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeFile(t, overlay, replace)
-	out, err := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-failfast",
+	tests, err := harness.GoCommand(t.Context(), "test", "-overlay", overlay, "-count=1", "-vet=off", "-failfast",
 		"-timeout=2m", "-skip=^(TestShard|TestBytesAre.*|TestLeasesMove.*|TestLarge.*)$", "ratelimit/src/backend/leased",
-		"-seed=1").CombinedOutput()
+		"-seed=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := tests.CombinedOutput()
 	switch found := strings.Contains(string(out), "--- FAIL") || strings.Contains(string(out), "panic: "); {
 	case err == nil:
 		t.Errorf("%q instead of %q is not found", m.becomes, m.is)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
@@ -52,8 +51,11 @@ func installGoProgram(ctx context.Context, pkg, version string) (string, error) 
 	defer func() { _ = os.RemoveAll(draft) }()
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Minute) // The largest programs take many minutes on two busy cores.
 	defer cancel()
-	install := exec.CommandContext(ctx, "go", "install", pkg+"@"+version)
-	install.Env = append(os.Environ(), "GOBIN="+draft)
+	install, err := GoCommand(ctx, "install", pkg+"@"+version)
+	if err != nil {
+		return "", err
+	}
+	install.Env = append(install.Env, "GOBIN="+draft)
 	if out, err := install.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("this test needs %s: %s: %w\n%s", name, strings.Join(install.Args, " "), err, out)
 	}

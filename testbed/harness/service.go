@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -46,16 +47,26 @@ func Root() (string, error) {
 	return strings.TrimSpace(string(root)), nil
 }
 
-// build builds a package of this module, and returns path, that of the program. The flags are those of make build, so
-// that compiled packages are shared.
-func build(path, pkg string) (string, error) {
+// GoCommand returns a go command that compiles with the flags of make build, without the race detector. So packages that
+// several programs of the tests share are compiled once. It runs in the directory of this project.
+func GoCommand(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	root, err := Root()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = root
+	profile := filepath.Join(root, "src/cmd/ratelimit/calls.pgo")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath '-pgo="+profile+"'")
+	return cmd, nil
+}
+
+// build builds a package of this module, and returns path, that of the program.
+func build(path, pkg string) (string, error) {
+	build, err := GoCommand(context.Background(), "build", "-buildvcs=false", "-o", path, pkg)
 	if err != nil {
 		return "", err
 	}
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-pgo=src/cmd/ratelimit/calls.pgo",
-		"-o", path, pkg)
-	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", build, err, out)
 	}
