@@ -47,8 +47,8 @@ func Root() (string, error) {
 	return strings.TrimSpace(string(root)), nil
 }
 
-// GoCommand returns a go command that compiles with the flags of make build, without the race detector. So packages that
-// several programs of the tests share are compiled once. It runs in the directory of this project.
+// GoCommand returns a go command that compiles with the flags of make build, so packages that several programs of the
+// tests share are compiled once. It runs in the directory of this project.
 func GoCommand(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	root, err := Root()
 	if err != nil {

@@ -144,7 +144,8 @@ func (i item) files() ([]file, error) {
 		if strings.HasSuffix(i.Destination, "/") {
 			f.path = path.Join(i.Destination, filepath.Base(source))
 		} else if len(matches) > 1 {
-			return nil, fmt.Errorf("%s: %d files for %s, whose name does not end with /", i.Source, len(matches), i.Destination)
+			return nil, fmt.Errorf("%s: %d files for %s, whose name does not end with /", i.Source, len(matches),
+				i.Destination)
 		}
 		if f.data, err = os.ReadFile(source); err != nil {
 			return nil, err
@@ -169,12 +170,14 @@ func (s scripts) read() (texts scripts, err error) {
 
 // expand replaces goreleaser's templates.
 func (r request) expand(text []byte) ([]byte, error) {
-	t, err := template.New("nfpms").Option("missingkey=error").Funcs(template.FuncMap{"envOrDefault": func(name, fallback string) string {
+	envOrDefault := func(name, fallback string) string {
 		if value, ok := os.LookupEnv(name); ok {
 			return value
 		}
 		return fallback
-	}}).Parse(string(text))
+	}
+	functions := template.FuncMap{"envOrDefault": envOrDefault}
+	t, err := template.New("nfpms").Option("missingkey=error").Funcs(functions).Parse(string(text))
 	if err != nil {
 		return nil, err
 	}

@@ -51,8 +51,8 @@ func (c *contents) debControl() ([]byte, error) {
 			fmt.Fprintln(&configs, f.path)
 		}
 	}
-	fields := fmt.Sprintf("Package: %s\nVersion: %s\nSection: %s\nPriority: optional\nArchitecture: %s\nMaintainer: %s\n"+
-		"Installed-Size: %d\nHomepage: %s\nDescription: %s\n", c.Name, c.version, c.Section, c.arch, c.Maintainer,
+	fields := fmt.Sprintf("Package: %s\nVersion: %s\nSection: %s\nPriority: optional\nArchitecture: %s\n"+
+		"Maintainer: %s\nInstalled-Size: %d\nHomepage: %s\nDescription: %s\n", c.Name, c.version, c.Section, c.arch, c.Maintainer,
 		(size+1023)/1024, c.Homepage, strings.ReplaceAll(c.Description, "\n", "\n "))
 	files := []file{
 		{path: "/control", mode: 0o644, data: []byte(fields)},
@@ -96,8 +96,8 @@ func tarGzip(modified time.Time, files []file) ([]byte, error) {
 	w := tar.NewWriter(compressed)
 	for _, f := range files {
 		header := &tar.Header{
-			Name: "." + f.path, Mode: int64(f.mode.Perm()), Size: int64(len(f.data)), ModTime: modified, Format: tar.FormatGNU,
-			Uname: "root", Gname: "root", Typeflag: tar.TypeReg, Linkname: f.target,
+			Name: "." + f.path, Mode: int64(f.mode.Perm()), Size: int64(len(f.data)), Linkname: f.target,
+			ModTime: modified, Format: tar.FormatGNU, Uname: "root", Gname: "root", Typeflag: tar.TypeReg,
 		}
 		switch {
 		case f.mode.IsDir():

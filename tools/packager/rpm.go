@@ -22,15 +22,17 @@ func (c *contents) rpm() ([]byte, error) {
 		arch = name
 	}
 	p, err := rpmpack.NewRPM(rpmpack.RPMMetaData{
-		Name: c.Name, Summary: summary, Description: c.Description, Version: c.version, Release: "1", Arch: arch, OS: "linux",
-		Vendor: c.Vendor, URL: c.Homepage, Packager: c.Maintainer, Licence: c.License, Epoch: rpmpack.NoEpoch, BuildTime: c.Time,
+		Name: c.Name, Summary: summary, Description: c.Description, Version: c.version, Release: "1", Arch: arch,
+		OS: "linux", Vendor: c.Vendor, URL: c.Homepage, Packager: c.Maintainer, Licence: c.License,
+		Epoch: rpmpack.NoEpoch, BuildTime: c.Time,
 	})
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range c.files {
 		entry := rpmpack.RPMFile{
-			Name: f.path, Body: f.data, Mode: uint(f.mode.Perm()), Owner: "root", Group: "root", MTime: uint32(c.Time.Unix()),
+			Name: f.path, Body: f.data, Mode: uint(f.mode.Perm()), Owner: "root", Group: "root",
+			MTime: uint32(c.Time.Unix()),
 		}
 		switch {
 		case f.mode.IsDir():
