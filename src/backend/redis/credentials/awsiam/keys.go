@@ -87,7 +87,7 @@ type answer struct {
 const maxAnswerBytes = 64 << 10
 
 // ask sends a request and returns the response, if its status is 200. Errors have nothing of the response but what
-// explain, if not nil, finds in it.
+// explain finds in it.
 func ask(c *http.Client, r *http.Request, explain func(body []byte) string) (a answer, err error) {
 	response, err := c.Do(r)
 	if err != nil {
@@ -101,16 +101,16 @@ func ask(c *http.Client, r *http.Request, explain func(body []byte) string) (a a
 	switch {
 	case err != nil:
 		return a, fmt.Errorf("%s: %w", r.URL.Host, err)
-	case response.StatusCode != http.StatusOK && explain != nil:
-		return a, fmt.Errorf("%s: status %d%s", r.URL.Host, response.StatusCode, explain(a.body))
 	case response.StatusCode != http.StatusOK:
-		return a, fmt.Errorf("%s: status %d", r.URL.Host, response.StatusCode)
+		return a, fmt.Errorf("%s: status %d%s", r.URL.Host, response.StatusCode, explain(a.body))
 	}
 	if at, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 		a.skew = skewOf(at, time.Now())
 	}
 	return a, nil
 }
+
+func noExplanation([]byte) string { return "" }
 
 // minSkew is the least difference of clocks that counts: a date has whole seconds, and the way takes time.
 const minSkew = 10 * time.Second
@@ -145,20 +145,9 @@ func (p *provider) fromWebIdentity(ctx context.Context) (k keys, err error) {
 		return k, err
 	}
 	var reply struct {
-		Result struct {
-			Credentials struct {
-				AccessKeyID     string `xml:"AccessKeyId"`
-				SecretAccessKey string
-				SessionToken    string
-				Expiration      time.Time
-			}
-		} `xml:"AssumeRoleWithWebIdentityResult"`
+		Keys keysAnswer `xml:"AssumeRoleWithWebIdentityResult>Credentials"`
 	}
-	if xml.Unmarshal(a.body, &reply) != nil {
-		return k, fmt.Errorf("%s: the answer has no keys", r.URL.Host)
-	}
-	c := reply.Result.Credentials
-	return keys{c.AccessKeyID, c.SecretAccessKey, c.SessionToken, localTime(c.Expiration, a.skew), a.skew}, nil
+	return reply.Keys.keys(r, a, xml.Unmarshal(a.body, &reply))
 }
 
 // stsURL returns the endpoint of STS in the region.
@@ -184,25 +173,30 @@ func stsErrorCode(body []byte) string {
 	return fmt.Sprintf(", %q", reply.Code)
 }
 
-// jsonKeys is what containers and instances answer.
-type jsonKeys struct {
-	AccessKeyID     string `json:"AccessKeyId"`
+// keysAnswer is what STS answers as XML, and containers and instances as JSON.
+type keysAnswer struct {
+	AccessKeyID     string `json:"AccessKeyId" xml:"AccessKeyId"`
 	SecretAccessKey string
-	Token           string
+	Token           string `xml:"SessionToken"`
 	Expiration      time.Time
+}
+
+// keys returns the keys in the answer a to r. err is that of parsing it.
+func (c *keysAnswer) keys(r *http.Request, a answer, err error) (keys, error) {
+	if err != nil {
+		return keys{}, fmt.Errorf("%s: the answer has no keys", r.URL.Host)
+	}
+	return keys{c.AccessKeyID, c.SecretAccessKey, c.Token, localTime(c.Expiration, a.skew), a.skew}, nil
 }
 
 // askKeys sends a request for keys as JSON.
 func (p *provider) askKeys(r *http.Request) (k keys, err error) {
-	a, err := ask(p.direct, r, nil)
+	a, err := ask(p.direct, r, noExplanation)
 	if err != nil {
 		return k, err
 	}
-	var c jsonKeys
-	if json.Unmarshal(a.body, &c) != nil {
-		return k, fmt.Errorf("%s: the answer has no keys", r.URL.Host)
-	}
-	return keys{c.AccessKeyID, c.SecretAccessKey, c.Token, localTime(c.Expiration, a.skew), a.skew}, nil
+	var c keysAnswer
+	return c.keys(r, a, json.Unmarshal(a.body, &c))
 }
 
 // localTime returns the time by the clock of this host. A zero time stays.
@@ -268,7 +262,7 @@ func (p *provider) fromInstance(ctx context.Context) (k keys, err error) {
 		return k, err
 	}
 	r.Header.Set("X-Aws-Ec2-Metadata-Token-Ttl-Seconds", "60")
-	a, err := ask(p.direct, r, nil)
+	a, err := ask(p.direct, r, noExplanation)
 	if err != nil {
 		return k, err
 	}
@@ -277,7 +271,7 @@ func (p *provider) fromInstance(ctx context.Context) (k keys, err error) {
 	if r, err = request(http.MethodGet, roles); err != nil {
 		return k, err
 	}
-	if a, err = ask(p.direct, r, nil); err != nil {
+	if a, err = ask(p.direct, r, noExplanation); err != nil {
 		return k, fmt.Errorf("the role: %w", err)
 	}
 	role, _, _ := strings.Cut(strings.TrimSpace(string(a.body)), "\n")

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,32 +60,15 @@ func hmacSHA256(key []byte, text string) []byte {
 
 // canonicalQuery returns the query in the order of its encoded names.
 func canonicalQuery(query map[string]string) string {
-	pairs := make([][2]string, 0, len(query))
+	encoded, pairs := make(map[string]string), make([]string, 0, len(query))
 	for name, value := range query {
-		pairs = append(pairs, [2]string{escape(name), escape(value)})
+		encoded[escape(name)] = escape(value)
 	}
-	slices.SortFunc(pairs, func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })
-	var b strings.Builder
-	for i, pair := range pairs {
-		if i > 0 {
-			b.WriteByte('&')
-		}
-		b.WriteString(pair[0] + "=" + pair[1])
+	for _, name := range slices.Sorted(maps.Keys(encoded)) {
+		pairs = append(pairs, name+"="+encoded[name])
 	}
-	return b.String()
+	return strings.Join(pairs, "&")
 }
 
 // escape percent-encodes all bytes of text but letters, digits and -._~. url.QueryEscape makes a blank a plus.
-func escape(text string) string {
-	const digits = "0123456789ABCDEF"
-	var b strings.Builder
-	for i := range len(text) {
-		switch c := text[i]; {
-		case 'A' <= c && c <= 'Z', 'a' <= c && c <= 'z', '0' <= c && c <= '9', strings.IndexByte("-._~", c) >= 0:
-			b.WriteByte(c)
-		default:
-			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
-		}
-	}
-	return b.String()
-}
+func escape(text string) string { return strings.ReplaceAll(url.QueryEscape(text), "+", "%20") }
