@@ -373,13 +373,8 @@ func (s *Settings) derive(r *reader) {
 	for _, t := range []*ServerTLS{&s.HTTPTLS, &s.DebugTLS, &s.Divvy.TLS, &s.RESP.TLS} {
 		t.On = t.Cert != "" || t.Key != ""
 	}
-	s.NotifyURLs = maps.Collect(func(yield func(name, value string) bool) {
-		for name, value := range r.env {
-			if strings.HasPrefix(name, NotifyURLPrefix) && !yield(name, value) {
-				return
-			}
-		}
-	})
+	s.NotifyURLs = maps.Clone(r.env)
+	maps.DeleteFunc(s.NotifyURLs, func(name, _ string) bool { return !strings.HasPrefix(name, NotifyURLPrefix) })
 	s.Sink = s.sink(r)
 	s.StatsdByDefault = !slices.ContainsFunc([]string{"USE_STATSD", "STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL"},
 		r.isSet)

@@ -82,7 +82,10 @@ func (x *XDSServer) validate(r *reader) {
 		x.readMetadata(r)
 	}
 	if x.HeaderText != "" {
-		x.readHeaders(r)
+		var err error
+		if x.Headers, err = ParseHeaders(x.HeaderText, ","); err != nil {
+			r.problem(x.Prefix+"CLIENT_ADDITIONAL_HEADERS", "…", err.Error())
+		}
 	}
 }
 
@@ -96,14 +99,6 @@ func (x *XDSServer) readMetadata(r *reader) {
 		} else {
 			r.warn("%sNODE_METADATA: %q is left out: it is not key=value", x.Prefix, item)
 		}
-	}
-}
-
-// readHeaders sets Headers.
-func (x *XDSServer) readHeaders(r *reader) {
-	var err error
-	if x.Headers, err = ParseHeaders(x.HeaderText, ","); err != nil {
-		r.problem(x.Prefix+"CLIENT_ADDITIONAL_HEADERS", "…", err.Error())
 	}
 }
 
