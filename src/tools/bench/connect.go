@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"ratelimit/src/frontend/rls"
 )
 
 // connectTimeout bounds the making of each connection.
@@ -176,37 +178,17 @@ func (l *limitsSeen) look(wire []byte) {
 // namesLimit reports whether a RateLimitResponse has statuses of descriptors, and whether one of them has a
 // current_limit, which a server sets if a limit applies.
 func namesLimit(wire []byte) (descriptors, limited bool) {
-	const statusesField, currentLimitField = 2, 2
-	forEachMessage(wire, func(field protowire.Number, status []byte) {
-		if field != statusesField {
-			return
+	const statuses, currentLimit = 2<<3 | rls.BytesType, 2<<3 | rls.BytesType
+	for response := (rls.Fields{Message: wire}); response.Next(); {
+		if response.Tag != statuses {
+			continue
 		}
 		descriptors = true
-		forEachMessage(status, func(field protowire.Number, _ []byte) {
-			limited = limited || field == currentLimitField
-		})
-	})
-	return descriptors, limited
-}
-
-// forEachMessage calls yield with each field of a valid message that has a length, such as messages.
-func forEachMessage(wire []byte, yield func(field protowire.Number, value []byte)) {
-	for len(wire) > 0 {
-		field, kind, tagLength := protowire.ConsumeTag(wire)
-		if tagLength < 0 {
-			return
+		for status := (rls.Fields{Message: response.Bytes}); status.Next(); {
+			limited = limited || status.Tag == currentLimit
 		}
-		wire = wire[tagLength:]
-		n := protowire.ConsumeFieldValue(field, kind, wire)
-		if n < 0 {
-			return
-		}
-		if kind == protowire.BytesType {
-			value, _ := protowire.ConsumeBytes(wire)
-			yield(field, value)
-		}
-		wire = wire[n:]
 	}
+	return descriptors, limited
 }
 
 // codec sends a *mem.BufferSlice that is marshalled already, and reads of a response only what an answer has. Several

@@ -182,9 +182,17 @@ func (r *Request) FromFlags(f *pflag.FlagSet) (*pb.RateLimitRequest, error) {
 	if len(r.Descriptors)+len(r.Paths) == 0 {
 		return nil, errors.New("name at least one descriptor with -descriptors key=value, or -path word/word")
 	}
-	msg, err := r.message()
-	if err != nil {
-		return nil, fmt.Errorf("-descriptors %w", err)
+	msg := &pb.RateLimitRequest{Domain: r.Domain}
+	for _, text := range r.Descriptors {
+		entries, err := callertext.ParseDescriptor(text)
+		if err != nil {
+			return nil, fmt.Errorf("-descriptors %w", err)
+		}
+		d := r.newDescriptor()
+		for _, e := range entries {
+			d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: string(e.Key), Value: string(e.Value)})
+		}
+		msg.Descriptors = append(msg.Descriptors, d)
 	}
 	for _, path := range r.Paths {
 		d := r.newDescriptor()
@@ -193,23 +201,6 @@ func (r *Request) FromFlags(f *pflag.FlagSet) (*pb.RateLimitRequest, error) {
 				return nil, fmt.Errorf("-path %s: write words, with a slash between each two", path)
 			}
 			d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: word})
-		}
-		msg.Descriptors = append(msg.Descriptors, d)
-	}
-	return msg, nil
-}
-
-// message returns the domain and Descriptors, without Paths, as Envoy's message.
-func (r *Request) message() (*pb.RateLimitRequest, error) {
-	msg := &pb.RateLimitRequest{Domain: r.Domain}
-	for _, text := range r.Descriptors {
-		entries, err := callertext.ParseDescriptor(text)
-		if err != nil {
-			return nil, err
-		}
-		d := r.newDescriptor()
-		for _, e := range entries {
-			d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: string(e.Key), Value: string(e.Value)})
 		}
 		msg.Descriptors = append(msg.Descriptors, d)
 	}

@@ -21,17 +21,13 @@ import (
 
 // byKeys returns a rule file with one rule, which counts by keys.
 func byKeys(domain string, keys []string, unit string) []byte {
-	var b bytes.Buffer
-	b.WriteString("domain: " + quoted(domain) + "\nrules:\n  - match: {")
-	for i, key := range keys {
-		b.WriteString([]string{"", ", "}[min(i, 1)] + quoted(key) + `: "*"`)
+	var match, per []string
+	for _, key := range keys {
+		match, per = append(match, quoted(key)+`: "*"`), append(per, quoted(key))
 	}
-	b.WriteString("}\n    per: [")
-	for i, key := range keys {
-		b.WriteString([]string{"", ", "}[min(i, 1)] + quoted(key))
-	}
-	fmt.Fprintf(&b, "]\n    rate_limit: {unit: %s, requests_per_unit: 1}\n", unit)
-	return b.Bytes()
+	return fmt.Appendf(nil, "domain: %s\nrules:\n  - match: {%s}\n    per: [%s]\n"+
+		"    rate_limit: {unit: %s, requests_per_unit: 1}\n", quoted(domain), strings.Join(match, ", "),
+		strings.Join(per, ", "), unit)
 }
 
 // quoted returns text in the double quotes of JSON, which YAML reads, too.
