@@ -60,6 +60,12 @@ func First(names []string, most int) string {
 	return text
 }
 
+// WriteLines writes text, one line for each element.
+func WriteLines(w io.Writer, lines []string) error {
+	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
+	return err
+}
+
 // WriteJSON writes v as an indented JSON object. Characters that are not printable are escaped, because some of them
 // control terminals.
 func WriteJSON(w io.Writer, v any) error { return writeJSON(w, v, "  ") }

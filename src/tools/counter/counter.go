@@ -54,20 +54,10 @@ func Command() *cobra.Command {
 }
 
 func (opt *options) command() *cobra.Command {
-	cmd := command.New(help, opt.check, func(cmd *cobra.Command, _ []string) error {
-		return opt.service.AskAny(cmd, func(ctx context.Context, client *debugport.Client, others int) error {
-			if err := reach.RefuseUnshared(ctx, client, others, "its counters"); err != nil {
-				return err
-			}
+	cmd := opt.service.NewActionCommand(help, actions, opt.check, "its counters",
+		func(ctx context.Context, cmd *cobra.Command, client *debugport.Client) error {
 			return (&run{cmd, opt, client}).perform(ctx, opt.change)
 		})
-	})
-	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return actions, cobra.ShellCompDirectiveNoFileComp
-	}
 	f := cmd.Flags()
 	f.StringVar(&opt.path, "path", "", "the descriptor as a path of words, user/alex/trade, for trees of limits")
 	f.Uint64Var(&opt.used, "used", 0, "with set, how many units the counters shall hold")
@@ -309,8 +299,7 @@ func (r *run) print(report *operator.CounterReport) error {
 	if report.DryRun {
 		lines = append(lines, "dry run: nothing was changed")
 	}
-	_, err := io.WriteString(r.OutOrStdout(), strings.Join(lines, "\n")+"\n")
-	return err
+	return output.WriteLines(r.OutOrStdout(), lines)
 }
 
 // matchingText says how many counters a pattern matches, and names some.

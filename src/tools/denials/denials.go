@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -136,8 +135,7 @@ func (f *follower) print(list []operator.Denial, limit int) error {
 	for i := range chosen {
 		rows[i] = cells(&chosen[i])
 	}
-	_, err := io.WriteString(f.out, strings.Join(f.table.Lines(rows), "\n")+"\n")
-	return err
+	return output.WriteLines(f.out, f.table.Lines(rows))
 }
 
 // run prints the last denials, and with --follow new ones until ctx ends. The end of ctx is no error.

@@ -22,7 +22,6 @@ import (
 	"ratelimit/src/operator/output"
 	"ratelimit/src/overrides"
 	"ratelimit/src/rules"
-	"ratelimit/src/tools/command"
 	"ratelimit/src/tools/reach"
 )
 
@@ -65,20 +64,10 @@ var actions = []string{actionSet, actionBan, actionUnset, actionList, actionHist
 func Command() *cobra.Command { return (&options{now: time.Now}).command() }
 
 func (opt *options) command() *cobra.Command {
-	cmd := command.New(help, opt.check, func(cmd *cobra.Command, _ []string) error {
-		return opt.service.AskAny(cmd, func(ctx context.Context, client *debugport.Client, others int) error {
-			if err := reach.RefuseUnshared(ctx, client, others, "its changed limits"); err != nil {
-				return err
-			}
+	cmd := opt.service.NewActionCommand(help, actions, opt.check, "its changed limits",
+		func(ctx context.Context, cmd *cobra.Command, client *debugport.Client) error {
 			return (&run{cmd, opt, client}).perform(ctx)
 		})
-	})
-	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return actions, cobra.ShellCompDirectiveNoFileComp
-	}
 	f := cmd.Flags()
 	f.StringVar(&opt.rate, "rate", "", "with set, the limit: 1000/minute, 1000 in the window of the rule, or x10")
 	f.Uint64Var(&opt.burst, "burst", 0, "with --rate, the burst of a gcra")
@@ -257,12 +246,7 @@ func (r *run) perform(ctx context.Context) error {
 	if c.Action == overrides.ActionSet && !report.DryRun {
 		lines = append(lines, "to unset it: "+r.unsetting(&report.Override))
 	}
-	for _, line := range lines {
-		if _, err := fmt.Fprintln(r.OutOrStdout(), line); err != nil {
-			return err
-		}
-	}
-	return nil
+	return output.WriteLines(r.OutOrStdout(), lines)
 }
 
 // unsetting returns the command that removes o.
@@ -347,6 +331,11 @@ func (r *run) get(ctx context.Context, history bool) (a operator.LimitList, err 
 	return a, r.client.Get(ctx, "/api/limits", query, &a)
 }
 
+var (
+	listColumns    = output.Columns("DOMAIN", "RULE", "SUBJECT", "LIMIT", "LEFT", "WHO", "REASON")
+	historyColumns = output.Columns("TIME", "ACTION", "DOMAIN", "RULE", "SUBJECT", "BEFORE", "AFTER", "WHO", "REASON")
+)
+
 func (r *run) list(ctx context.Context) error {
 	a, err := r.get(ctx, false)
 	if err != nil {
@@ -356,18 +345,15 @@ func (r *run) list(ctx context.Context) error {
 		return output.WriteJSON(r.OutOrStdout(), a)
 	}
 	if a.Count == 0 {
-		_, err := fmt.Fprintln(r.OutOrStdout(), "no limit is changed")
-		return err
+		return output.WriteLines(r.OutOrStdout(), []string{"no limit is changed"})
 	}
 	now := r.opt.now()
 	var rows [][]string
 	for _, o := range a.Limits {
 		rows = append(rows, []string{o.Domain, ruleText(&o), o.Subject, o.Limit, leftText(o.Until, now), o.Who, o.Reason})
 	}
-	return r.printTable(output.Columns("DOMAIN", "RULE", "SUBJECT", "LIMIT", "LEFT", "WHO", "REASON"), rows)
+	return output.WriteLines(r.OutOrStdout(), output.Table(0, listColumns, rows))
 }
-
-var historyColumns = output.Columns("TIME", "ACTION", "DOMAIN", "RULE", "SUBJECT", "BEFORE", "AFTER", "WHO", "REASON")
 
 func (r *run) history(ctx context.Context) error {
 	a, err := r.get(ctx, true)
@@ -378,8 +364,7 @@ func (r *run) history(ctx context.Context) error {
 		return output.WriteJSON(r.OutOrStdout(), a.History)
 	}
 	if len(a.History) == 0 {
-		_, err := fmt.Fprintln(r.OutOrStdout(), "no limit was changed")
-		return err
+		return output.WriteLines(r.OutOrStdout(), []string{"no limit was changed"})
 	}
 	var rows [][]string
 	for _, h := range a.History {
@@ -395,7 +380,7 @@ func (r *run) history(ctx context.Context) error {
 			h.Reason,
 		})
 	}
-	return r.printTable(historyColumns, rows)
+	return output.WriteLines(r.OutOrStdout(), output.Table(0, historyColumns, rows))
 }
 
 // export prints the changes in force as rules.
@@ -409,12 +394,6 @@ func (r *run) export(ctx context.Context) error {
 
 // maxExportBytes is more than a service answers.
 const maxExportBytes = 64 << 20
-
-func (r *run) printTable(columns []output.Column, rows [][]string) error {
-	lines := output.Table(0, columns, rows)
-	_, err := fmt.Fprintln(r.OutOrStdout(), strings.Join(lines, "\n"))
-	return err
-}
 
 // ruleText returns the rule of o for people.
 func ruleText(o *overrides.Override) string {

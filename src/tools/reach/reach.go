@@ -96,17 +96,6 @@ func (s *Service) Argument(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// NewCommand returns a command, see command.New, that asks the debug port. The caller adds flags: AddDebugFlags.
-func (s *Service) NewCommand(help string, check cobra.PositionalArgs,
-	ask func(context.Context, *cobra.Command, *debugport.Client) error,
-) *cobra.Command {
-	cmd := command.New(help, check, func(cmd *cobra.Command, _ []string) error {
-		return s.Ask(cmd, func(ctx context.Context, c *debugport.Client) error { return ask(ctx, cmd, c) })
-	})
-	cmd.ValidArgsFunction = cobra.NoFileCompletions
-	return cmd
-}
-
 // Ask calls ask with a client of the debug port, and a context that ends at a signal.
 func (s *Service) Ask(cmd *cobra.Command, ask func(context.Context, *debugport.Client) error) error {
 	client, err := s.newClient()
@@ -114,6 +103,29 @@ func (s *Service) Ask(cmd *cobra.Command, ask func(context.Context, *debugport.C
 		return command.InvalidInput(err)
 	}
 	return askUntilSignal(cmd, []*debugport.Client{client}, func(ctx context.Context) error { return ask(ctx, client) })
+}
+
+// NewActionCommand returns a command, see command.New, whose first argument is one of actions. It calls perform with a
+// client of any of several replicas, unless each has what, such as its counters, in its own memory. The caller adds
+// flags: AddAnyReplicaFlags.
+func (s *Service) NewActionCommand(help string, actions []string, check cobra.PositionalArgs, what string,
+	perform func(context.Context, *cobra.Command, *debugport.Client) error,
+) *cobra.Command {
+	cmd := command.New(help, check, func(cmd *cobra.Command, _ []string) error {
+		return s.AskAny(cmd, func(ctx context.Context, client *debugport.Client, others int) error {
+			if err := refuseUnshared(ctx, client, others, what); err != nil {
+				return err
+			}
+			return perform(ctx, cmd, client)
+		})
+	})
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return actions, cobra.ShellCompDirectiveNoFileComp
+	}
+	return cmd
 }
 
 // AddAnyReplicaFlags adds the flags of commands that ask the debug port of any of several replicas: AskAny.
@@ -259,9 +271,9 @@ func (s *Service) readToken() (string, error) {
 	return token, nil
 }
 
-// RefuseUnshared returns an error if there are other replicas, and each has what, such as its counters, in its own
+// refuseUnshared returns an error if there are other replicas, and each has what, such as its counters, in its own
 // memory.
-func RefuseUnshared(ctx context.Context, client *debugport.Client, others int, what string) error {
+func refuseUnshared(ctx context.Context, client *debugport.Client, others int, what string) error {
 	if others == 0 {
 		return nil
 	}

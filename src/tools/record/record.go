@@ -50,10 +50,12 @@ type options struct {
 // Command returns `ratelimit record`.
 func Command() *cobra.Command {
 	var opt options
-	cmd := opt.service.NewCommand(help, opt.check,
-		func(ctx context.Context, cmd *cobra.Command, client *debugport.Client) error {
+	cmd := command.New(help, opt.check, func(cmd *cobra.Command, _ []string) error {
+		return opt.service.Ask(cmd, func(ctx context.Context, client *debugport.Client) error {
 			return (&recording{opt: &opt, client: client, cmd: cmd, started: time.Now()}).run(ctx)
 		})
+	})
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	f := cmd.Flags()
 	f.StringVar(&opt.sample, "sample", "100%", "how much to record, as 10% or 1/20")
 	f.StringVar(&opt.byKey, "by", "", "choose values of the entry with this key, and record all requests that have one")
