@@ -13,9 +13,8 @@ import (
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/limitertest"
 )
 
 // clockPeriod is that of the rules here, longer than the test takes: the store
@@ -143,10 +142,7 @@ func open(t *testing.T, s *store, list []rule) *limiter.Limiter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, _, err := filerules.Load([]filerules.File{{Name: "chaos.yaml", Data: []byte(ruleFile(list))}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Rules(t, ruleFile(list))
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- backend.Run(ctx) }()

@@ -18,8 +18,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // mutants are stores with a mistake, and what the oracle says of it. Each changes the hits of a store in
@@ -174,16 +173,8 @@ type stub struct{ limiter *limiter.Limiter }
 
 func newStub(t *testing.T, list []rule, hit func(*backend.Hit)) *stub {
 	t.Helper()
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, _, err := filerules.Load([]filerules.File{{Name: "chaos.yaml", Data: []byte(ruleFile(list))}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := limiter.New(limiter.Config{Backend: &mutant{store, hit}})
-	l.UseRules(set)
+	store := limitertest.Store(t, memory.Config{})
+	l := limitertest.New(t, limiter.Config{Backend: &mutant{store, hit}}, ruleFile(list))
 	return &stub{l}
 }
 

@@ -3,18 +3,14 @@ package model
 import (
 	"testing"
 
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // checkYAML holds the YAML of rules to what the service makes of it.
 func checkYAML(t *testing.T, rs Rules) {
 	t.Helper()
 	text := rs.YAML()
-	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(text)}}, compile.Options{})
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
+	set := limitertest.Rules(t, text)
 	limits := -1 // the probe's
 	for range set.Rules() {
 		limits++

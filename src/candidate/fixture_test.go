@@ -10,8 +10,7 @@ import (
 	"ratelimit/src/candidate"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 const testRules = `
@@ -47,24 +46,13 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 9, replaces: [{name: per-ip}]}
 `
 
-func load(tb testing.TB, text string) *rules.Set {
-	tb.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "test.yaml", Data: []byte(text)}}, compile.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return set
-}
+var load = limitertest.Rules
 
 // start returns a Judge over memory with testRules.
 func start(tb testing.TB, cfg candidate.Config) *candidate.Judge {
 	tb.Helper()
 	if cfg.Limiter.Backend == nil {
-		store, err := memory.New(memory.Config{})
-		if err != nil {
-			tb.Fatal(err)
-		}
-		cfg.Limiter.Backend = store
+		cfg.Limiter.Backend = limitertest.Store(tb, memory.Config{})
 	}
 	j := candidate.New(cfg)
 	j.UseRules(load(tb, testRules))

@@ -13,6 +13,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/candidate"
 	"ratelimit/src/limiter"
+	"ratelimit/testbed/limitertest"
 )
 
 // judgements is a candidate.Recorder that keeps the judgements of the last decision.
@@ -183,10 +184,7 @@ func (s *failingStore) Take(ctx context.Context, b *backend.Batch) error {
 // nothing is judged.
 func TestCandidateStoreFails(t *testing.T) {
 	t.Parallel()
-	m, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := limitertest.Store(t, memory.Config{})
 	store, got := &failingStore{Backend: m}, new(judgements)
 	l, a := start(t, candidate.Config{Limiter: limiter.Config{Backend: store}, Recorder: got}), new(limiter.Answer)
 	l.UseRules(load(t, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 9}}]"))
@@ -232,10 +230,7 @@ func (s *leasedStore) Take(ctx context.Context, b *backend.Batch) error {
 // counting changes has no hits of its own.
 func TestCandidateLeases(t *testing.T) {
 	t.Parallel()
-	m, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := limitertest.Store(t, memory.Config{})
 	store, got := &leasedStore{Backend: m}, new(judgements)
 	l := start(t, candidate.Config{Limiter: limiter.Config{Backend: store}, Recorder: got})
 	const rule = "domain: d\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: %d, counting: %s}}]"

@@ -15,6 +15,7 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // randomRules writes random rules. Rules with equal draws have equal texts, so two versions that share most draws are
@@ -162,10 +163,7 @@ type counted struct {
 
 func newCounted(tb testing.TB, cfg candidate.Config, set *rules.Set) *counted {
 	tb.Helper()
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	store := limitertest.Store(tb, memory.Config{})
 	c := &counted{counters: metrics.New(metrics.Config{})}
 	cfg.Limiter.Backend, cfg.Limiter.Recorders = store, []limiter.Recorder{c.counters}
 	c.Judge = candidate.New(cfg)

@@ -10,6 +10,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/candidate"
 	"ratelimit/src/limiter"
+	"ratelimit/testbed/limitertest"
 )
 
 // A sample shrinks so that candidate rules take seven tenths of what is allowed. Eight steps halve it.
@@ -157,10 +158,7 @@ func TestSampleOfRequests(t *testing.T) {
 func TestAdjustSample(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m, err := memory.New(memory.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := limitertest.Store(t, memory.Config{})
 		store := &failingStore{Backend: m}
 		hitTime := func(*backend.Hit) time.Duration { return 10 * time.Microsecond }
 		var replicas [2]*candidate.Judge

@@ -10,8 +10,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 const ruleText = `
@@ -23,11 +22,7 @@ descriptors:
 
 func load(t testing.TB) *rules.Set {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(ruleText)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
+	return limitertest.Rules(t, ruleText)
 }
 
 // charge returns a charge of units to the counter of the rule, and its answer.

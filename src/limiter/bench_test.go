@@ -10,8 +10,8 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 	"ratelimit/testbed/testfiles"
 )
 
@@ -116,10 +116,7 @@ func BenchmarkCheckDomains(b *testing.B) {
 		for name, text := range testfiles.Fleet(domains, 40) {
 			files = append(files, filerules.File{Name: name, Data: text})
 		}
-		set, _, err := filerules.Load(files, compile.Options{})
-		if err != nil {
-			b.Fatal(err)
-		}
+		set := limitertest.Load(b, files)
 		for _, step := range []int{0, 7919} {
 			l := start(b, limiter.Config{})
 			l.UseRules(set)
@@ -213,10 +210,7 @@ func BenchmarkCheckLargeGroup(b *testing.B) {
 		fmt.Fprintf(&text, "  - {period: %dh, requests_per_unit: 1000000000}\n", i+1)
 	}
 	counters := metrics.New(metrics.Config{})
-	store, err := memory.New(memory.Config{MaxBytes: 100 << 20, KeepNames: true})
-	if err != nil {
-		b.Fatal(err)
-	}
+	store := limitertest.Store(b, memory.Config{MaxBytes: 100 << 20, KeepNames: true})
 	l := start(b, limiter.Config{Backend: store, ChargeAllOrNothing: true, Recorders: []limiter.Recorder{counters}})
 	set := load(b, text.String())
 	counters.UseRules(set)

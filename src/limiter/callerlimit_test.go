@@ -8,6 +8,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
+	"ratelimit/testbed/limitertest"
 )
 
 // callerRequest asks for amount units of a limit of two at once, one back each second.
@@ -22,10 +23,7 @@ func callerRequest(limit *algorithm.Limit, name string, amount uint64) limiter.R
 // A limit of the caller needs no rules, and is decided with other requests in one batch.
 func TestCallerLimit(t *testing.T) {
 	t.Parallel()
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := limitertest.Store(t, memory.Config{})
 	recorded := new(recorder)
 	l := limiter.New(limiter.Config{Backend: store, KeyPrefix: "p:", Recorders: []limiter.Recorder{recorded}})
 	two := &algorithm.Limit{Kind: algorithm.GCRA, Max: 1, Period: algorithm.MaxPeriod, Emission: time.Second, Burst: 1}

@@ -16,6 +16,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/limitertest"
 )
 
 // cost is a dimension in which requests or rules grow.
@@ -127,10 +128,7 @@ func value(n int) *limiter.Request {
 func (c *cost) open(tb testing.TB, size int) (*limiter.Limiter, *limiter.Request) {
 	tb.Helper()
 	text, req := c.make(size)
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	store := limitertest.Store(tb, memory.Config{})
 	cfg := c.cfg
 	cfg.Backend = store
 	if c.cache {

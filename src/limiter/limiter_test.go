@@ -13,8 +13,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 const testRules = `
@@ -50,28 +49,12 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 9, replaces: [{name: per-ip}]}
 `
 
-func load(tb testing.TB, text string) *rules.Set {
-	tb.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "test.yaml", Data: []byte(text)}}, compile.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return set
-}
+var load = limitertest.Rules
 
 // start returns a limiter over memory with testRules.
 func start(tb testing.TB, cfg limiter.Config) *limiter.Limiter {
 	tb.Helper()
-	if cfg.Backend == nil {
-		store, err := memory.New(memory.Config{})
-		if err != nil {
-			tb.Fatal(err)
-		}
-		cfg.Backend = store
-	}
-	l := limiter.New(cfg)
-	l.UseRules(load(tb, testRules))
-	return l
+	return limitertest.New(tb, cfg, testRules)
 }
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -344,11 +327,7 @@ func (s *seen) Take(ctx context.Context, b *backend.Batch) error {
 
 func watch(t *testing.T) *seen {
 	t.Helper()
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &seen{Backend: store}
+	return &seen{Backend: limitertest.Store(t, memory.Config{})}
 }
 
 // The keys are envoyproxy/ratelimit's, but for the window's start.

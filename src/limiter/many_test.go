@@ -14,8 +14,8 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // addRequest adds a copy of req to m, as a front end that decodes it into the item.
@@ -111,10 +111,7 @@ func (misused) Take(context.Context, *backend.Batch) error { return errMisuse }
 
 func TestManyErrors(t *testing.T) {
 	t.Parallel()
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := limitertest.Store(t, memory.Config{})
 	errDecode := errors.New("no request")
 	badLimit := parse("ip=1 ip=2")
 	badLimit.Descriptors[1].HasLimit = true
@@ -225,12 +222,9 @@ descriptors:
   - {key: log, rate_limit: {unit: minute, requests_per_unit: 3, algorithm: sliding_window}}
   - {key: estimate, rate_limit: {unit: minute, requests_per_unit: 3, algorithm: sliding_window_counter}}
 `
-	set, _, err := filerules.Load([]filerules.File{
+	set := limitertest.Load(tb, []filerules.File{
 		named("d", testRules), named("charges", chargeRules), named("list", orderedRules), named("algorithms", algorithms),
-	}, compile.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	})
 	return set
 }
 
@@ -294,10 +288,7 @@ func TestManyEqualsCheck(t *testing.T) {
 				var limiters [2]*limiter.Limiter
 				var records [2]transcript
 				for k := range limiters {
-					store, err := memory.New(memory.Config{})
-					if err != nil {
-						t.Fatal(err)
-					}
+					store := limitertest.Store(t, memory.Config{})
 					cfg.Backend, cfg.Recorders = lossy{store, lost}, []limiter.Recorder{&records[k]}
 					limiters[k] = limiter.New(cfg)
 					limiters[k].UseRules(set)

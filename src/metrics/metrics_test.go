@@ -13,18 +13,10 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
-func load(t *testing.T, text string) *rules.Set {
-	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
-}
+var load = limitertest.Rules
 
 const testRules = `
 domain: d

@@ -14,8 +14,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 const seriesRules = `
@@ -422,10 +421,7 @@ func TestDecisions(t *testing.T) {
 // BenchmarkRecord is what counting costs a request, also for a rule whose
 // counters are named after a value of the request.
 func BenchmarkRecord(b *testing.B) {
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(seriesRules)}}, compile.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	set := limitertest.Rules(b, seriesRules)
 	for _, tt := range []struct {
 		name string
 		rule int

@@ -22,8 +22,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 const ruleText = `
@@ -88,13 +87,7 @@ type replica struct {
 // newLimiter returns a limiter on the rules above.
 func newLimiter(t testing.TB, store backend.Backend, recorders ...limiter.Recorder) *limiter.Limiter {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(ruleText)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := limiter.New(limiter.Config{Backend: store, Recorders: recorders})
-	l.UseRules(set)
-	return l
+	return limitertest.New(t, limiter.Config{Backend: store, Recorders: recorders}, ruleText)
 }
 
 func newReplica(t *testing.T, store backend.Backend, cfg Config) *replica {
@@ -120,11 +113,7 @@ func newReplica(t *testing.T, store backend.Backend, cfg Config) *replica {
 
 func newMemory(t testing.TB) backend.Backend {
 	t.Helper()
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return store
+	return limitertest.Store(t, memory.Config{})
 }
 
 // check decides "key=value,key=value amount".

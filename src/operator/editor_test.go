@@ -5,8 +5,8 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // A change sets each counter of a descriptor: limits with the same key and other windows have counters of their own. A
@@ -34,10 +34,7 @@ func TestHitsOfAChange(t *testing.T) {
 			"calendar: true, time_zone: Europe/Berlin, requests_per_unit: 1}]}]": 2,
 		"domain: d\ndescriptors: [{key: ip, rate_limit: {unit: day, requests_per_unit: 4, hold: 30s, hold_id: id}}]": 1,
 	} {
-		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, compile.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		set := limitertest.Load(t, []filerules.File{{Name: "d.yaml", Data: []byte(text)}})
 		e := Editor{Limiter: limiter.New(limiter.Config{})}
 		e.Limiter.UseRules(set)
 		used := uint64(3)

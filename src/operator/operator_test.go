@@ -18,6 +18,7 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 func newTracker() *unmatched.Tracker {
@@ -39,10 +40,7 @@ func TestHistory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		store, err := memory.New(memory.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := limitertest.Store(t, memory.Config{})
 		registry := metrics.New(metrics.Config{NearRatio: 0.5})
 		l := limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{registry}})
 		registry.UseRules(set)
@@ -85,10 +83,7 @@ descriptors:
 
 // A report costs the operator's figures no allocation.
 func TestUsageAllocatesNothing(t *testing.T) {
-	set, _, err := filerules.Load([]filerules.File{{Name: "q.yaml", Data: []byte(usageRules)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Rules(t, usageRules)
 	o := NewObserver(Config{Registry: metrics.New(metrics.Config{}), SubjectRules: 8, Unmatched: newTracker()})
 	o.sampler = denials.New(denials.Config{Interval: time.Hour, OnSample: func(denials.Denial) {}})
 	o.UseRules(set)

@@ -13,19 +13,16 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // A rule in shadow mode looks like none that refuses.
 func TestLimitTextOfShadowMode(t *testing.T) {
 	t.Parallel()
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n" +
+	set := limitertest.Load(t, []filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ndescriptors:\n" +
 		"- {key: a, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}\n" +
-		"- {key: b, rate_limit: {unit: day, requests_per_unit: 1}}\n")}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+		"- {key: b, rate_limit: {unit: day, requests_per_unit: 1}}\n")}})
 	o := newObserver(metrics.New(metrics.Config{}))
 	o.UseRules(set)
 	got := o.Rates(RatesQuery{Limit: 10, Order: OrderTree})
@@ -49,10 +46,7 @@ func TestRatesOfAllRules(t *testing.T) {
 			}
 			files = append(files, filerules.File{Name: domain + ".yaml", Data: []byte(text)})
 		}
-		set, _, err := filerules.Load(files, compile.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		set := limitertest.Load(t, files)
 		registry := metrics.New(metrics.Config{})
 		registry.UseRules(set)
 		o := newObserver(registry)
@@ -120,13 +114,10 @@ func TestRatesOfAllRules(t *testing.T) {
 // A leased rule has what this process holds of it, and the share of its decisions that needed no store.
 func TestRatesOfLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ncounting: leased\ndescriptors:\n" +
+		set := limitertest.Load(t, []filerules.File{{Name: "d.yaml", Data: []byte("domain: d\ncounting: leased\ndescriptors:\n" +
 			"- {key: a, rate_limit: {unit: day, requests_per_unit: 1000}}\n" +
 			"- {key: b, rate_limit: {unit: day, requests_per_unit: 1000, counting: exact}}\n" +
-			"- {key: c, rate_limit: {unit: day, requests_per_unit: 1000}}\n")}}, compile.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+			"- {key: c, rate_limit: {unit: day, requests_per_unit: 1000}}\n")}})
 		registry := metrics.New(metrics.Config{})
 		registry.UseRules(set)
 		a := set.Rule("d", "d.a")
@@ -187,10 +178,7 @@ func TestRatesAmong(t *testing.T) {
 			"descriptors: [{key: y, rate_limit: {unit: day, requests_per_unit: 1}}, " +
 			"{key: x, rate_limit: {unit: day, requests_per_unit: 1}}]\n")})
 	}
-	set, _, err := filerules.Load(files, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Load(t, files)
 	o := newObserver(metrics.New(metrics.Config{}))
 	rule := func(domain, name string, admitted float64) RuleRates {
 		return RuleRates{

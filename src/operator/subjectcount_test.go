@@ -14,8 +14,8 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator/callertext"
 	"ratelimit/src/overrides"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 const countedRules = `
@@ -42,10 +42,7 @@ func newLimitEditor(tb testing.TB, store backend.Backend, escapeKeys bool) *Limi
 	for i, text := range strings.Split(countedRules, "---\n") {
 		files = append(files, filerules.File{Name: fmt.Sprint(i, ".yaml"), Data: []byte(text)})
 	}
-	set, _, err := filerules.Load(files, compile.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	set := limitertest.Load(tb, files)
 	kept, _, err := overrides.OpenFile("")
 	if err != nil {
 		tb.Fatal(err)
@@ -96,10 +93,7 @@ func (e *LimitEditor) dryRun(tb testing.TB, domain, rule, subject string) (n int
 func TestSubjectsOfPatterns(t *testing.T) {
 	t.Parallel()
 	for _, escapeKeys := range []bool{false, true} {
-		store, err := memory.New(memory.Config{MaxBytes: memory.MinBytes, KeepNames: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := limitertest.Store(t, memory.Config{MaxBytes: memory.MinBytes, KeepNames: true})
 		e := newLimitEditor(t, store, escapeKeys)
 		if n, _ := e.dryRun(t, "api", "", "user=al*"); n != 0 {
 			t.Errorf("%d subjects before the first request", n)

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 const shopRules = `
@@ -147,10 +147,7 @@ func TestFilesAndLists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tenants, _, err := filerules.Load(files, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tenants := limitertest.Load(t, files)
 	g, shop := newRegistry(t, tenants, nil)
 	commit(t, g, set(override(t, "tenant=acme", "x3")))
 	if got := limitsOf(t, shop, "tenant=acme") + "; " + limitsOf(t, shop, "tenant=big"); got !=

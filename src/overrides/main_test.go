@@ -8,23 +8,14 @@ import (
 
 	"ratelimit/src/operator/callertext"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var epoch = time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
 
-// load compiles a rule file.
-func load(tb testing.TB, text string) *rules.Set {
-	tb.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "test.yaml", Data: []byte(text)}}, compile.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return set
-}
+var load = limitertest.Rules
 
 // entries parses a descriptor such as user=eve,action=pay.
 func entries(tb testing.TB, text string) []rules.Entry {

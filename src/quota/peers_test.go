@@ -9,6 +9,7 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
+	"ratelimit/testbed/limitertest"
 )
 
 func TestPresencesAddUp(t *testing.T) {
@@ -148,10 +149,7 @@ func TestPresenceIsPublished(t *testing.T) {
 	}
 	w.connect(1, 150, 5*time.Second)
 	expect("beyond the limit,")
-	empty, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	empty := limitertest.Store(t, memory.Config{})
 	for _, n := range w.nodes {
 		n.cfg.Backend = empty
 	}

@@ -9,6 +9,7 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
+	"ratelimit/testbed/limitertest"
 )
 
 // hook is a store that calls before with each batch.
@@ -184,10 +185,7 @@ func TestLostCounter(t *testing.T) {
 	w := newWorld(t, 1, perMinute, 1)
 	p := w.nodes[0].Connect([]byte("d"))
 	first := w.report(p, 0, 1, time.Second)
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := limitertest.Store(t, memory.Config{})
 	w.store, w.nodes[0].cfg.Backend = store, store
 	newcomer := w.report(w.nodes[0].Connect([]byte("d")), 0, 1, 2*time.Second)
 	second, charged := p.TakePending(nil), w.countAt(0, w.now)

@@ -17,6 +17,7 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // world is a simulation of proxies and replicas on a virtual clock, in steps of a millisecond. Proxies behave as Envoy
@@ -94,10 +95,7 @@ func limitedWorld(t testing.TB, limit string, replicas int) *world {
 
 func newWorld(t testing.TB, seed uint64, rulesText string, replicas int) *world {
 	t.Helper()
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := limitertest.Store(t, memory.Config{})
 	w := &world{
 		t: t, random: rand.New(rand.NewPCG(seed, 1)), start: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 		store: store, limiter: limiter.New(limiter.Config{Backend: store}), replicas: replicas, buckets: bucketIDs("k=v"),

@@ -10,8 +10,7 @@ import (
 	"ratelimit/src/backend/fallback"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // brokenStore answers only while it is whole.
@@ -34,12 +33,7 @@ func (s *brokenStore) Take(ctx context.Context, b *backend.Batch) error {
 func newNode(t *testing.T, store backend.Backend, keys string) *Divider {
 	t.Helper()
 	text := "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100" + keys + "}}]"
-	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(text)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := limiter.New(limiter.Config{Backend: store})
-	l.UseRules(set)
+	l := limitertest.New(t, limiter.Config{Backend: store}, text)
 	return New(Config{Limiter: l, Backend: store, VirtualTime: true})
 }
 

@@ -6,8 +6,7 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 func BenchmarkFind(b *testing.B) {
@@ -42,10 +41,7 @@ func BenchmarkFind(b *testing.B) {
 
 // TestFindAllocatesNothing once its scratch space has grown.
 func TestFindAllocatesNothing(t *testing.T) {
-	set, _, err := filerules.Load(holdRules, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Load(t, holdRules)
 	_, files := dataDomain(t, dataRules, dataTexts)
 	tree, list := set.Domain([]byte("tree")), set.Domain([]byte("list"))
 	wildcards := compiled(t, "a=b\na=x*\na\n  c=*y*\n")

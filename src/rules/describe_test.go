@@ -5,22 +5,19 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/yamlrules"
+	"ratelimit/testbed/limitertest"
 )
 
 // Ordered lists and trees of limits, as operators see them.
 func TestDescribeOthers(t *testing.T) {
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(`
+	set := limitertest.Load(t, []filerules.File{{Name: "d.yaml", Data: []byte(`
 domain: d
 rules:
 - {match: {p: /a*, ip: "*"}, per: [ip, user], shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 3, name: n}}
 - {match: {}, rate_limit: {unlimited: true, requests_per_unit: 7}}
-`)}, {Name: "t.yaml", Data: []byte("schema: {user: {children: {'*': {limits: [15, 30, 60], children: {trade: {limits: [5, 10, 15]}}}}}}\n")}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+`)}, {Name: "t.yaml", Data: []byte("schema: {user: {children: {'*': {limits: [15, 30, 60], children: {trade: {limits: [5, 10, 15]}}}}}}\n")}})
 	for i, want := range []string{
 		"d.n: unit=HOUR requests_per_unit=3, shadow_mode: true, quota_mode: false, match: {ip=* p=/a*}, per: [ip, user]",
 		"d.default: unlimited, shadow_mode: false, quota_mode: false, requests_per_unit: 7, match: {}",
@@ -34,8 +31,7 @@ rules:
 		}
 	}
 	var got bytes.Buffer
-	err = yamlrules.Write(&got, set)
-	if err != nil {
+	if err := yamlrules.Write(&got, set); err != nil {
 		t.Fatal(err)
 	}
 	if want := `- rule: d.n
@@ -110,13 +106,10 @@ func TestDescribeWindows(t *testing.T) {
 			"shadow_mode: false, quota_mode: false, counting: leased, on_contention: refuse",
 	} {
 		indented := strings.TrimRight(strings.ReplaceAll("\n"+limit, "\n", "\n    "), " ")
-		set, _, err := filerules.Load([]filerules.File{{
+		set := limitertest.Load(t, []filerules.File{{
 			Name: "d.yaml",
 			Data: []byte("domain: d\ndescriptors:\n- key: a\n  rate_limit:" + indented),
-		}}, compile.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}})
 		if got := set.Rules()[0].String(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
@@ -147,13 +140,10 @@ func TestLimitText(t *testing.T) {
 		"{unit: day, requests_per_unit: 1000, hold: 10m, hold_id: id}":                                  "1000 per day, reservations charged after 10m",
 		"{unit: day, calendar: true, requests_per_unit: 5, hold: 10m, hold_id: id, unsettled: release}": "5 per calendar day in UTC, reservations released after 10m",
 	} {
-		set, _, err := filerules.Load([]filerules.File{{
+		set := limitertest.Load(t, []filerules.File{{
 			Name: "d.yaml",
 			Data: []byte("domain: d\ndescriptors: [{key: a, rate_limit: " + text + "}]"),
-		}}, compile.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}})
 		if got := set.Rules()[0].LimitText(); got != want {
 			t.Errorf("%s: got %q, want %q", text, got, want)
 		}

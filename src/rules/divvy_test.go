@@ -9,6 +9,7 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 func loadFile(t testing.TB, path string) (*rules.Set, rules.Problems) {
@@ -94,14 +95,8 @@ resetSeconds=0
 [default]
 creditLimit=0
 `
-	a, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(yaml)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, _, err := filerules.Load([]filerules.File{{Name: "kitchen.ini", Data: []byte(ini)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := limitertest.Load(t, []filerules.File{{Name: "a.yaml", Data: []byte(yaml)}})
+	b := limitertest.Load(t, []filerules.File{{Name: "kitchen.ini", Data: []byte(ini)}})
 	if !slices.Equal(lists(a), lists(b)) {
 		t.Errorf("the rules are not the same:\n%s\n\n%s", strings.Join(lists(a), "\n"), strings.Join(lists(b), "\n"))
 	}

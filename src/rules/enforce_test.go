@@ -6,18 +6,15 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // enforcedFor returns for which of the users 0 to n-1 the rule of the file is enforced. The file has one rule, for the
 // key user.
 func enforcedFor(t *testing.T, file string, n int) []bool {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(file)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Load(t, []filerules.File{{Name: "d.yaml", Data: []byte(file)}})
 	d := set.Domains()[0]
 	var s rules.SearchScratch
 	list := make([]bool, n)

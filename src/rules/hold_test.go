@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // holdRules are domains in which requests name holds: a tree, an ordered list, and a tree of limits without holds.
@@ -42,10 +42,7 @@ rules:
 // TestHoldOf checks which rule a request finds, where it counts, and what it does with which hold.
 func TestHoldOf(t *testing.T) {
 	t.Parallel()
-	set, _, err := filerules.Load(holdRules, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Load(t, holdRules)
 	for _, test := range []struct{ domain, request, want string }{
 		{"tree", "user=al", "error: rule tree.user: the entry id, which names the hold, is missing or empty: send id=<an " +
 			"id of the call>"},
@@ -153,10 +150,7 @@ func holdText(d *rules.Domain, request string) string {
 // TestExplainHolds checks the record of a search whose last entries are about a hold.
 func TestExplainHolds(t *testing.T) {
 	t.Parallel()
-	set, _, err := filerules.Load(holdRules, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Load(t, holdRules)
 	for request, want := range map[string]string{
 		"user=al,id=7,hold=settle":      "user key, id hold_id, hold hold: rule",
 		"team=a,user=al,id=7":           "team key, user key, id hold_id: rule",
@@ -199,10 +193,7 @@ func TestExplainHolds(t *testing.T) {
 // TestWithoutHold checks which entries operators see of a request: not those that name or settle a hold.
 func TestWithoutHold(t *testing.T) {
 	t.Parallel()
-	set, _, err := filerules.Load(holdRules, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Load(t, holdRules)
 	for _, test := range []struct{ domain, request, want string }{
 		{"tree", "user=al,id=7,hold=settle", "user=al"},
 		{"tree", "team=a,id=7", "team=a"},

@@ -11,6 +11,7 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // How keys are written, with their tags in braces.
@@ -30,10 +31,7 @@ descriptors:
   - {key: b, rate_limit: {unit: day, requests_per_unit: 1}}
 - {key: "st*", share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
 `
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Load(t, []filerules.File{{Name: "a.yaml", Data: []byte(text)}})
 	d := set.Domain([]byte("d_{1}"))
 	plain, escape := rules.KeyFormat{Prefix: "p_"}, rules.KeyFormat{Prefix: "p_", EscapeKeys: true}
 	for _, tt := range []struct{ entries, plain, escaped string }{

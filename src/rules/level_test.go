@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 func parseEntries(text string) (entries []rules.Entry) {
@@ -54,10 +54,7 @@ descriptors:
 
 // What a hit is counted under, in the store and in the statistics.
 func TestNames(t *testing.T) {
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(nameRules)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Load(t, []filerules.File{{Name: "a.yaml", Data: []byte(nameRules)}})
 	tests := []struct {
 		entries string
 		key     string // in the store

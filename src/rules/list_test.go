@@ -11,6 +11,7 @@ import (
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/match"
+	"ratelimit/testbed/limitertest"
 )
 
 // orderedSet is a domain d of rules written as "a=b c=d per e canary name=x",
@@ -158,10 +159,7 @@ rules:
 	}
 	slices.Sort(want)
 	for _, text := range []string{text, moved} {
-		set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		set := limitertest.Load(t, []filerules.File{{Name: "a.yaml", Data: []byte(text)}})
 		for _, escape := range []bool{false, true} {
 			keys := rules.KeyFormat{Prefix: "p", EscapeKeys: escape}
 			var got []string
@@ -182,10 +180,7 @@ rules:
 		}
 	}
 	// A limit that a request brings has a key of its own.
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Load(t, []filerules.File{{Name: "a.yaml", Data: []byte(text)}})
 	var keys rules.KeyFormat
 	if key, _ := keys.AppendKey(nil, set.Domain([]byte("d_%_d")), nil,
 		request); string(key) != "d%5F%25%5Fd_path_/a%5Fb_ip_%3A%5F1_ip_%7B%25%7D_" {

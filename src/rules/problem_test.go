@@ -9,6 +9,7 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 func TestProblemText(t *testing.T) {
@@ -70,7 +71,7 @@ func TestProblemsSort(t *testing.T) {
 // TestRuleString pins the line that operators' tools read, which is that of
 // envoyproxy/ratelimit unless there is what that does not know.
 func TestRuleString(t *testing.T) {
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(`domain: d
+	set := limitertest.Load(t, []filerules.File{{Name: "a.yaml", Data: []byte(`domain: d
 descriptors:
 - {key: a, value: b, shadow_mode: yes, rate_limit: {unit: week, requests_per_unit: 5, unit_multiplier: 1}}
 - {key: c, quota_mode: yes, rate_limit: {unit: day, requests_per_unit: 6, unit_multiplier: 7}}
@@ -80,10 +81,7 @@ descriptors:
 - {key: h, rate_limit: {period: 500ms, requests_per_unit: 9, algorithm: gcra, count_blocked: true, min_interval: 5ms}}
 - {key: i, rate_limit: {unit: hour, unit_multiplier: 2, requests_per_unit: 9, algorithm: gcra, burst: 0}}
 - {key: j, rate_limit: {unit: hour, requests_per_unit: 9, algorithm: sliding_window, min_interval: 1h}}
-`)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+`)}})
 	for i, want := range []string{
 		"d.a_b: unit=WEEK requests_per_unit=5, shadow_mode: true, quota_mode: false",
 		"d.c: unit=DAY requests_per_unit=6, shadow_mode: false, quota_mode: true, unit_multiplier: 7",

@@ -8,16 +8,10 @@ import (
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/divvyrules"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
-func loadText(t *testing.T, text string) *rules.Set {
-	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "test.yaml", Data: []byte(text)}}, compile.Options{})
-	if err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
-	return set
-}
+var loadText = limitertest.Rules
 
 // The relation of two rules that a descriptor leads to: "same" if their verdicts are the same, "counts" if only their
 // counts are, "shared" if their counters are the same whatever the request, else "own".

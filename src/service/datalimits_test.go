@@ -11,8 +11,8 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // Decisions by lines of a file count for the rule with limits_from, in each of several domains, also if the first one
@@ -34,14 +34,8 @@ func TestLimitsFromAreCountedByRule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, _, err := filerules.Load(files, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Load(t, files)
+	store := limitertest.Store(t, memory.Config{})
 	registry := metrics.New(metrics.Config{})
 	l := limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{registry}})
 	registry.UseRules(set)

@@ -8,9 +8,9 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/service/logging"
+	"ratelimit/testbed/limitertest"
 )
 
 // The log of a load is bounded, however many rules there are.
@@ -21,10 +21,7 @@ func TestLogOfManyRules(t *testing.T) {
 	for i := range maxDescriptorsLogged + 5 {
 		fmt.Fprintf(&text, "- {key: user, value: u%d, rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
 	}
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text.String())}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Load(t, []filerules.File{{Name: "a.yaml", Data: []byte(text.String())}})
 	var out bytes.Buffer
 	log := logrus.New()
 	log.SetOutput(&out)

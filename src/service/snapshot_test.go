@@ -11,6 +11,7 @@ import (
 
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/snapshot"
+	"ratelimit/testbed/limitertest"
 )
 
 // stopped stops s, as a supervisor does.
@@ -68,10 +69,7 @@ func TestDamagedSnapshot(t *testing.T) {
 func TestSnapshotsThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := limitertest.Store(t, memory.Config{})
 	used, _, err := snapshot.Open(snapshot.Config{Path: filepath.Join(dir, "used"), Store: store})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
+	"ratelimit/testbed/limitertest"
 )
 
 // shared is a store that may be away.
@@ -76,11 +77,7 @@ type replica struct {
 
 func newShared(t *testing.T) *shared {
 	t.Helper()
-	m, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &shared{Backend: m, texts: make(map[string][]byte)}
+	return &shared{Backend: limitertest.Store(t, memory.Config{}), texts: make(map[string][]byte)}
 }
 
 func startReplica(t *testing.T, s *shared) *replica {

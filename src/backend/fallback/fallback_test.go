@@ -15,6 +15,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/split"
 	"ratelimit/testbed/backendtest"
+	"ratelimit/testbed/limitertest"
 )
 
 var (
@@ -61,11 +62,7 @@ func (f *flaky) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix,
 
 func inMemory(t testing.TB) *flaky {
 	t.Helper()
-	m, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &flaky{Backend: m}
+	return &flaky{Backend: limitertest.Store(t, memory.Config{})}
 }
 
 func open(t testing.TB, next backend.Backend, replicas int) *Store {

@@ -17,6 +17,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/testbed/backendtest"
+	"ratelimit/testbed/limitertest"
 )
 
 const (
@@ -40,11 +41,7 @@ func uncounted(limit uint64, period time.Duration) *algorithm.Limit {
 
 func counters(tb testing.TB) *memory.Store {
 	tb.Helper()
-	s, err := memory.New(memory.Config{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return s
+	return limitertest.Store(tb, memory.Config{})
 }
 
 // spy notes what reaches the store behind the cache.

@@ -24,6 +24,7 @@ import (
 	"ratelimit/src/backend/remote"
 	"ratelimit/testbed/backendtest"
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/limitertest"
 	"ratelimit/testbed/redistest"
 	"ratelimit/testbed/remotetest"
 )
@@ -109,10 +110,7 @@ func TestSuiteOnCluster(t *testing.T) {
 // memory store what is right. The hits of a group share a slot.
 func testSpread(t *testing.T, s *Store) {
 	rnd := rand.New(rand.NewPCG(1, 1))
-	referee, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	referee := limitertest.Store(t, memory.Config{})
 	for round := range 500 {
 		var hits []backend.Hit
 		for group := range 1 + rnd.IntN(4) {

@@ -12,6 +12,7 @@ import (
 
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
+	"ratelimit/testbed/limitertest"
 )
 
 var errDown = errors.New("down")
@@ -36,11 +37,7 @@ func (f *flaky) Take(ctx context.Context, b *backend.Batch) error {
 
 func inMemory(t testing.TB) *flaky {
 	t.Helper()
-	m, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &flaky{Backend: m}
+	return &flaky{Backend: limitertest.Store(t, memory.Config{})}
 }
 
 func newCounter(t *testing.T, store backend.Backend, cfg Config) *Counter {

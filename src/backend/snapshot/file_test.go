@@ -17,6 +17,7 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
+	"ratelimit/testbed/limitertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,11 +27,7 @@ var minute = &algorithm.Limit{Max: 3, Period: time.Minute, CountBlocked: true}
 // newStore returns an empty store.
 func newStore(tb testing.TB) *memory.Store {
 	tb.Helper()
-	s, err := memory.New(memory.Config{MaxBytes: 1 << 20})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return s
+	return limitertest.Store(tb, memory.Config{MaxBytes: 1 << 20})
 }
 
 // count charges one unit to a counter, and returns its count.
@@ -282,10 +279,7 @@ func TestRunWithoutInterval(t *testing.T) {
 func BenchmarkFile(b *testing.B) {
 	const counters = 10_000_000
 	newLarge := func() *memory.Store {
-		s, err := memory.New(memory.Config{MaxBytes: 1 << 30})
-		if err != nil {
-			b.Fatal(err)
-		}
+		s := limitertest.Store(b, memory.Config{MaxBytes: 1 << 30})
 		return s
 	}
 	s, limit := newLarge(), &algorithm.Limit{Max: 100, Period: 24 * time.Hour}

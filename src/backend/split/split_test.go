@@ -15,6 +15,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/testbed/backendtest"
+	"ratelimit/testbed/limitertest"
 )
 
 const (
@@ -28,11 +29,7 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func counters(tb testing.TB) *memory.Store {
 	tb.Helper()
-	s, err := memory.New(memory.Config{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return s
+	return limitertest.Store(tb, memory.Config{})
 }
 
 func send(tb testing.TB, store backend.Backend, at time.Time, hits ...backend.Hit) []backend.Verdict {

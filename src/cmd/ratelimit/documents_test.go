@@ -21,6 +21,7 @@ import (
 	"ratelimit/src/settings"
 	"ratelimit/src/tools/command"
 	"ratelimit/src/tools/suggest"
+	"ratelimit/testbed/limitertest"
 )
 
 var update = flag.Bool("update", false, "write the tables of settings and testdata/help.txt anew")
@@ -213,10 +214,7 @@ func TestDocumentsRules(t *testing.T) {
 				}
 				continue
 			}
-			store, err := memory.New(memory.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := limitertest.Store(t, memory.Config{})
 			l := limiter.New(limiter.Config{Backend: store})
 			l.UseRules(set)
 			for line := range strings.Lines(strings.TrimSpace(e.requests)) {

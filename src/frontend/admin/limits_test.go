@@ -18,9 +18,8 @@ import (
 	"ratelimit/src/operator"
 	"ratelimit/src/overrides"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/browser"
+	"ratelimit/testbed/limitertest"
 )
 
 const limitsRules = `
@@ -46,14 +45,8 @@ type changeable struct {
 
 func newChangeable(tb testing.TB, text string, most int) *changeable {
 	tb.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "test.yaml", Data: []byte(text)}}, compile.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	store, err := memory.New(memory.Config{MaxBytes: memory.MinBytes, KeepNames: true})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	set := limitertest.Rules(tb, text)
+	store := limitertest.Store(tb, memory.Config{MaxBytes: memory.MinBytes, KeepNames: true})
 	kept, _, err := overrides.OpenFile("")
 	if err != nil {
 		tb.Fatal(err)

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // If exactly one ordered list is loaded, it decides HITs that name no domain.
@@ -27,10 +27,7 @@ func TestOnlyList(t *testing.T) {
 		if tt.second != "" {
 			files = append(files, filerules.File{Name: "second.yaml", Data: []byte(tt.second)})
 		}
-		set, _, err := filerules.Load(files, compile.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		set := limitertest.Load(t, files)
 		l.UseRules(set)
 		if got := say(t, addr, tt.said); got != tt.answered {
 			t.Errorf("%q%q: %q is answered %q, want %q", tt.first, tt.second, tt.said, got, tt.answered)
@@ -63,13 +60,10 @@ matchPolicy = canary
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, _, err := filerules.Load([]filerules.File{
+	set := limitertest.Load(t, []filerules.File{
 		{Name: "promised.ini", Data: []byte(promised)},
 		{Name: "example.ini", Data: example},
-	}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	l := decide(t, limiter.Config{})
 	l.UseRules(set)
 	for _, tt := range []struct{ domain, said, answered string }{

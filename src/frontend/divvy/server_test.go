@@ -19,9 +19,9 @@ import (
 	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/limitertest"
 )
 
 func TestMain(m *testing.M) {
@@ -78,21 +78,13 @@ func load(tb testing.TB, files ...string) *rules.Set {
 	for _, text := range files {
 		list = append(list, filerules.File{Name: "test.yaml", Data: []byte(text)})
 	}
-	set, _, err := filerules.Load(list, compile.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return set
+	return limitertest.Load(tb, list)
 }
 
 func decide(tb testing.TB, cfg limiter.Config) *limiter.Limiter {
 	tb.Helper()
 	if cfg.Backend == nil {
-		store, err := memory.New(memory.Config{})
-		if err != nil {
-			tb.Fatal(err)
-		}
-		cfg.Backend = store
+		cfg.Backend = limitertest.Store(tb, memory.Config{})
 	}
 	l := limiter.New(cfg)
 	l.UseRules(load(tb, kitchen, pantry))
@@ -330,10 +322,7 @@ func TestPackets(t *testing.T) {
 
 // With a store that does not answer, requests fail one by one.
 func TestStoreTrouble(t *testing.T) {
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := limitertest.Store(t, memory.Config{})
 	var failures []error
 	panics := 0
 	cfg := Config{Limiter: decide(t, limiter.Config{Backend: lossy{store}})}
@@ -388,10 +377,7 @@ func (l lossy) Take(ctx context.Context, b *backend.Batch) error {
 
 // In shadow mode of the whole service even a limit of 0 needs the store's answer.
 func TestShadowOfEverything(t *testing.T) {
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := limitertest.Store(t, memory.Config{})
 	addr := start(t, build(t, Config{Limiter: decide(t, limiter.Config{Backend: lossy{store}, ShadowMode: true})}))
 	if got := say(
 		t, addr, "HIT ip=1\nHIT ip=1\nHIT ip=1\nHIT ip=10.0.0.7\n"); got != "OK true 1 10\nOK true 0 10\nOK true 0 10\nERR "+
@@ -401,10 +387,7 @@ func TestShadowOfEverything(t *testing.T) {
 }
 
 func TestNotReady(t *testing.T) {
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := limitertest.Store(t, memory.Config{})
 	l := limiter.New(limiter.Config{Backend: store})
 	addr := start(t, build(t, Config{Limiter: l}))
 	if got := say(t, addr, "HIT ip=1\nHIT ip=1\n"); got != "ERR unknown \"No rules are loaded yet.\"\n" {

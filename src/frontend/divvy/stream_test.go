@@ -12,6 +12,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/limitertest"
 )
 
 // play returns the replies to a client that sends these packets.
@@ -28,10 +29,7 @@ var wellFormed = regexp.MustCompile(
 func FuzzStream(f *testing.F) {
 	set := load(f, kitchen, pantry)
 	fresh := func(t *testing.T, pipelined int) *Server {
-		store, err := memory.New(memory.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := limitertest.Store(t, memory.Config{})
 		l := limiter.New(limiter.Config{Backend: store})
 		l.UseRules(set)
 		cfg := Config{Limiter: l, DomainKey: "d", Domain: "kitchen", MaxLineBytes: 64}

@@ -7,16 +7,14 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/frontend/pipeline"
 	"ratelimit/src/limiter"
+	"ratelimit/testbed/limitertest"
 )
 
 // BenchmarkAnswer answers 16 commands of a pipeline about 100,000 counters, without a network.
 func BenchmarkAnswer(b *testing.B) {
 	for _, name := range []string{"RATELIMIT", "CL.THROTTLE", "RATELIMIT.TREE"} {
 		b.Run(name, func(b *testing.B) {
-			store, err := memory.New(memory.Config{MaxBytes: 64 << 20})
-			if err != nil {
-				b.Fatal(err)
-			}
+			store := limitertest.Store(b, memory.Config{MaxBytes: 64 << 20})
 			l := limiter.New(limiter.Config{Backend: store})
 			l.UseRules(loadRules(b))
 			s := build(b, Config{Limiter: l})

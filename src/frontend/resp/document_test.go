@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // inWords writes the reply that text starts with as redis-cli does, and returns the rest of text. indent is the space
@@ -51,13 +51,10 @@ func TestDocument(t *testing.T) {
 	page := read("resp.md")
 	api := regexp.MustCompile("(?s)```yaml\n(domain: api.*?)```").FindStringSubmatch(page)
 	tree := regexp.MustCompile("(?s)```yaml\n(schema:.*?)```").FindStringSubmatch(read("rules.md"))
-	set, _, err := filerules.Load([]filerules.File{
+	set := limitertest.Load(t, []filerules.File{
 		{Name: "api.yaml", Data: []byte(api[1])},
 		{Name: "limits.yaml", Data: []byte(tree[1])},
-	}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	l := limiter.New(limiter.Config{Backend: newStore(t)})
 	l.UseRules(set)
 	s, sessions := build(t, Config{Limiter: l}), 0

@@ -13,9 +13,9 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/limitertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -53,14 +53,10 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func loadRules(tb testing.TB) *rules.Set {
 	tb.Helper()
-	set, _, err := filerules.Load([]filerules.File{
+	return limitertest.Load(tb, []filerules.File{
 		{Name: "api.yaml", Data: []byte(apiRules)},
 		{Name: "limits.yaml", Data: []byte(treeRules)},
-	}, compile.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return set
+	})
 }
 
 // counting is a store that counts its calls.
@@ -76,11 +72,7 @@ func (c *counting) Take(ctx context.Context, b *backend.Batch) error {
 
 func newStore(tb testing.TB) backend.Backend {
 	tb.Helper()
-	store, err := memory.New(memory.Config{MaxBytes: memory.MinBytes})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return store
+	return limitertest.Store(tb, memory.Config{MaxBytes: memory.MinBytes})
 }
 
 // build returns a server at the epoch.

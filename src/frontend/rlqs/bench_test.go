@@ -17,9 +17,8 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/limitertest"
 )
 
 var benchBuckets = flag.Int("quota.buckets", 10_000, "how many buckets BenchmarkQuotas has")
@@ -39,17 +38,11 @@ type crowd struct {
 
 func newCrowd(b *testing.B, unit string, buckets, proxies int) *crowd {
 	b.Helper()
-	store, err := memory.New(memory.Config{MaxBytes: 1 << 30})
-	if err != nil {
-		b.Fatal(err)
-	}
+	store := limitertest.Store(b, memory.Config{MaxBytes: 1 << 30})
 	perUnit := map[string]int{"second": 10, "minute": 600}[unit] * proxies
 	text := fmt.Sprintf("domain: d\nquota_buckets: true\ndescriptors: [{key: name, rate_limit: {unit: %s, "+
 		"requests_per_unit: %d}}]", unit, perUnit)
-	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(text)}}, compile.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	set := limitertest.Rules(b, text)
 	c := &crowd{limiter: limiter.New(limiter.Config{Backend: store}), now: time.Second}
 	c.limiter.UseRules(set)
 	c.divider = quota.New(quota.Config{

@@ -25,9 +25,9 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/limitertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -80,10 +80,7 @@ func start(t *testing.T, cfg rls.ServerConfig) *fixture {
 
 func startWithoutRules(t *testing.T, cfg rls.ServerConfig) *fixture {
 	t.Helper()
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := limitertest.Store(t, memory.Config{})
 	f := &fixture{limiter: limiter.New(limiter.Config{Backend: store}), served: make(chan error, 1)}
 	f.divider = quota.New(quota.Config{Limiter: f.limiter, Backend: store})
 	cfg.Register = New(Config{Divider: f.divider, Rules: f.limiter.Rules}).Register
@@ -114,10 +111,7 @@ func (f *fixture) useRules(t *testing.T, texts ...string) {
 	for i, text := range texts {
 		files = append(files, filerules.File{Name: fmt.Sprint(i, ".yaml"), Data: []byte(text)})
 	}
-	set, _, err := filerules.Load(files, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Load(t, files)
 	f.limiter.UseRules(set)
 }
 

@@ -23,6 +23,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/frontend/h2"
 	"ratelimit/src/limiter"
+	"ratelimit/testbed/limitertest"
 )
 
 // batchClient is a client at the other end of a pipe. The server reads up to 1 KiB of what send writes at once, and
@@ -207,11 +208,7 @@ type batchStore struct {
 
 func newBatchStore(t *testing.T) *batchStore {
 	t.Helper()
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &batchStore{Backend: store}
+	return &batchStore{Backend: limitertest.Store(t, memory.Config{})}
 }
 
 func (s *batchStore) Take(ctx context.Context, b *backend.Batch) error {

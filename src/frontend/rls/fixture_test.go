@@ -13,8 +13,8 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 const testRules = `
@@ -45,18 +45,10 @@ func start(t testing.TB, store backend.Backend) *fixture {
 func startWith(t testing.TB, ruleFile string, cfg limiter.Config) *fixture {
 	t.Helper()
 	if cfg.Backend == nil {
-		store, err := memory.New(memory.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg.Backend = store
-	}
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(ruleFile)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
+		cfg.Backend = limitertest.Store(t, memory.Config{})
 	}
 	l := limiter.New(cfg)
-	l.UseRules(set)
+	l.UseRules(limitertest.Load(t, []filerules.File{{Name: "d.yaml", Data: []byte(ruleFile)}}))
 	f := &fixture{}
 	f.Service = New(Config{Limiter: l, OnError: func(err error) {
 		f.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 const kitchen = `
@@ -60,11 +61,7 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	m, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &fixture{t: t, counts: New(), store: &broken{Backend: m}}
+	f := &fixture{t: t, counts: New(), store: &broken{Backend: limitertest.Store(t, memory.Config{})}}
 	f.Limiter = limiter.New(limiter.Config{Backend: f.store, Recorders: []limiter.Recorder{f.counts}})
 	return f
 }

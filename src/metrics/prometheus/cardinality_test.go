@@ -11,18 +11,10 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
-func load(t testing.TB, text string) *rules.Set {
-	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
-}
+var load = limitertest.Rules
 
 // record counts one hit of the first rule.
 func record(r *metrics.Registry, set *rules.Set, key, value string, before uint64) {

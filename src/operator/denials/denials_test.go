@@ -9,11 +9,9 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
-	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 const text = `
@@ -36,21 +34,10 @@ descriptors:
 // start returns a limiter on the rules above that tells r of its decisions.
 func start(t *testing.T, cfg limiter.Config, r limiter.Recorder) *limiter.Limiter {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.Backend = store
 	if r != nil {
 		cfg.Recorders = []limiter.Recorder{r}
 	}
-	l := limiter.New(cfg)
-	l.UseRules(set)
-	return l
+	return limitertest.New(t, cfg, text)
 }
 
 // parse reads "key=value,key=value key=value".

@@ -5,8 +5,7 @@ import (
 	"time"
 
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // TestDenialsOfHolds checks that the name of a hold is not in the sample of a denial.
@@ -18,10 +17,7 @@ func TestDenialsOfHolds(t *testing.T) {
 		"domain: d\nrules: [{match: {user: '*'}, rate_limit: {algorithm: concurrency, requests_per_unit: 0, hold: 30s, " +
 			"hold_id: id}}]",
 	} {
-		set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		set := limitertest.Rules(t, text)
 		var got []Denial
 		l := start(t, limiter.Config{},
 			New(Config{MaxSamples: 9, Interval: time.Second, OnSample: func(d Denial) { got = append(got, d) }}))

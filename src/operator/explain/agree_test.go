@@ -13,8 +13,8 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator/explain"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // tap notes what goes through it to a store.
@@ -108,22 +108,16 @@ func FuzzAgrees(f *testing.F) {
 			"user=alex refund",
 		}},
 	}
-	set, _, err := filerules.Load([]filerules.File{
+	set := limitertest.Load(f, []filerules.File{
 		{Name: "a.yaml", Data: []byte(everything)},
 		{Name: "o.yaml", Data: []byte(everythingOrdered)},
 		{Name: "t.yaml", Data: []byte(everyLevel)},
-	}, compile.Options{})
-	if err != nil {
-		f.Fatal(err)
-	}
+	})
 	f.Fuzz(func(t *testing.T, data []byte, modes uint8) {
 		if len(data) > 100 {
 			return
 		}
-		store, err := memory.New(memory.Config{MaxBytes: memory.MinBytes})
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := limitertest.Store(t, memory.Config{MaxBytes: memory.MinBytes})
 		seen := &tap{Backend: store}
 		l := limiter.New(limiter.Config{
 			Backend: seen, ShadowMode: modes&1 > 0, QuotaMode: modes&2 > 0, ChargeAllOrNothing: modes&4 > 0,

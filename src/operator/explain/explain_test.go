@@ -22,8 +22,8 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator/explain"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 var update = flag.Bool("update", false, "write testdata/explain.txt anew")
@@ -31,15 +31,8 @@ var update = flag.Bool("update", false, "write testdata/explain.txt anew")
 // start returns a limiter over memory.
 func start(t testing.TB, cfg limiter.Config, text string) *limiter.Limiter {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.Backend = store
+	set := limitertest.Load(t, []filerules.File{{Name: "a.yaml", Data: []byte(text)}})
+	cfg.Backend = limitertest.Store(t, memory.Config{})
 	l := limiter.New(cfg)
 	l.UseRules(set)
 	return l

@@ -10,8 +10,8 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator/explain"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // silent is a store that does not answer, and leaves the request without a decision.
@@ -29,13 +29,10 @@ var errDial = errors.New("10.0.0.7:6379: connection refused")
 // With on_store_failure: error the rules are explained all the same, with the reason why no count is known.
 func TestUndecidedRequest(t *testing.T) {
 	t.Parallel()
-	set, _, err := filerules.Load([]filerules.File{{
+	set := limitertest.Load(t, []filerules.File{{
 		Name: "d.yaml",
 		Data: []byte("domain: d\ndescriptors:\n- {key: ip, rate_limit: {unit: minute, requests_per_unit: 20}}\n"),
-	}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}})
 	l := limiter.New(limiter.Config{Backend: silent{}})
 	l.UseRules(set)
 	report, err := explain.Request(t.Context(), l, parse(t, "d: ip=1"), true)

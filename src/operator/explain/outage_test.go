@@ -8,8 +8,8 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator/explain"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // unanswered is a store in front of one that does not answer: it decides as
@@ -70,13 +70,10 @@ func TestShareInOutage(t *testing.T) {
 // inOutage explains ip=1 with a limit of 20 per minute, of which the store does not answer.
 func inOutage(t *testing.T, instead backend.Fallback) *explain.Report {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{
+	set := limitertest.Load(t, []filerules.File{{
 		Name: "d.yaml",
 		Data: []byte("domain: d\ndescriptors:\n- {key: ip, rate_limit: {unit: minute, requests_per_unit: 20}}\n"),
-	}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}})
 	l := limiter.New(limiter.Config{Backend: unanswered{instead}})
 	l.UseRules(set)
 	req := parse(t, "d: ip=1")

@@ -4,13 +4,13 @@ import (
 	"testing"
 
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 func TestLimitInWords(t *testing.T) {
 	t.Parallel()
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(`
+	set := limitertest.Load(t, []filerules.File{{Name: "a.yaml", Data: []byte(`
 domain: d
 descriptors:
 - {key: a, rate_limit: {unit: hour, requests_per_unit: 3}}
@@ -23,10 +23,7 @@ descriptors:
 - {key: h, rate_limit: {unit: day, calendar: true, requests_per_unit: 1}}
 - {key: i, rate_limit: {algorithm: concurrency, requests_per_unit: 4, hold: 30s, hold_id: id}}
 - {key: j, rate_limit: {algorithm: gcra, unit: hour, requests_per_unit: 9, hold: 30s, hold_id: id}}
-`)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+`)}})
 	for i, want := range []string{
 		"3 per hour", "0 per 5 minutes, refused hits do not count", "10 per 1m30s, 4 at once, 100ms apart",
 		"10 per 1h, refused hits count", "unlimited",

@@ -15,8 +15,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -49,10 +48,7 @@ func start(t *testing.T, cfg Config, text string) *fixture {
 	t.Helper()
 	f := &fixture{now: noon}
 	f.registry = metrics.New(metrics.Config{NearRatio: 0.5, Now: func() time.Time { return f.now }})
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := limitertest.Store(t, memory.Config{})
 	f.limiter = limiter.New(limiter.Config{
 		Backend: store, Recorders: []limiter.Recorder{f.registry},
 		ShadowMode: cfg.ShadowMode,
@@ -66,10 +62,7 @@ func start(t *testing.T, cfg Config, text string) *fixture {
 
 func (f *fixture) use(t *testing.T, text string) {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Rules(t, text)
 	f.registry.UseRules(set)
 	f.limiter.UseRules(set)
 }
@@ -347,10 +340,7 @@ func BenchmarkRead(b *testing.B) {
 	for i := range 10_000 {
 		fmt.Fprintf(&text, "  - {key: k%d, rate_limit: {unit: year, requests_per_unit: 1}}\n", i)
 	}
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text.String())}}, compile.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	set := limitertest.Rules(b, text.String())
 	registry := metrics.New(metrics.Config{})
 	registry.UseRules(set)
 	for _, r := range set.Rules() {

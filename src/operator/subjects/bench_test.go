@@ -11,8 +11,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // BenchmarkShare decides batches of 32 requests on 100,000 counters in memory. Rounds with a Tracker and without one
@@ -25,16 +24,10 @@ func BenchmarkShare(b *testing.B) {
 		limit int
 	}{{"admitted", 1_000_000_000}, {"denied", 0}} {
 		b.Run(tt.name, func(b *testing.B) {
-			store, err := memory.New(memory.Config{})
-			if err != nil {
-				b.Fatal(err)
-			}
+			store := limitertest.Store(b, memory.Config{})
 			text := fmt.Sprintf("domain: d\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: %d}}]",
 				tt.limit)
-			set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, compile.Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
+			set := limitertest.Rules(b, text)
 			counters, tracker := metrics.New(metrics.Config{}), New(64)
 			counters.UseRules(set)
 			tracker.UseRules(set)

@@ -13,8 +13,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 // zipf draws ranks from 0 up, with probabilities proportional to 1/(rank+1)^exponent.
@@ -40,10 +39,7 @@ func (z *zipf) draw() int {
 // seededTracker returns a Tracker on the rules whose random numbers are always the same.
 func seededTracker(t testing.TB, maxRules int, seed uint64, text string) (*Tracker, *rules.Set) {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Rules(t, text)
 	tracker := New(maxRules)
 	tracker.random = rand.New(rand.NewPCG(seed, 1)).Uint64
 	tracker.hash = func(key []byte) uint64 {

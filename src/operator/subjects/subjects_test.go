@@ -14,8 +14,8 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -223,21 +223,15 @@ func TestDecisions(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			set, _, err := filerules.Load([]filerules.File{
+			set := limitertest.Load(t, []filerules.File{
 				{Name: "d.yaml", Data: []byte(manyRules)},
 				{Name: "list.yaml", Data: []byte(listRules)},
 				{Name: "test.yaml", Data: []byte(wordRules)},
-			}, compile.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			})
 			tracker := New(100)
 			tracker.UseRules(set)
 			tracker.advance(noon)
-			store, err := memory.New(memory.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := limitertest.Store(t, memory.Config{})
 			cfg := tt.cfg
 			cfg.Backend, cfg.Recorders = store, []limiter.Recorder{tracker}
 			l := limiter.New(cfg)
@@ -299,17 +293,14 @@ func TestReload(t *testing.T) {
 	tracker.advance(noon)
 	ask(tracker, old, 0, "a", 1, false)
 	ask(tracker, old, 1, "b", 1, false)
-	fresh, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(`
+	fresh := limitertest.Rules(t, `
 domain: d
 descriptors:
   - key: new
     rate_limit: {unit: minute, requests_per_unit: 10}
   - key: ip
     rate_limit: {unit: hour, requests_per_unit: 10}
-`)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+`)
 	tracker.UseRules(fresh)
 	ask(tracker, fresh, 0, "c", 3, false)
 	ask(tracker, fresh, 1, "b", 1, false)

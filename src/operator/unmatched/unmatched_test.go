@@ -13,8 +13,8 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 const text = `
@@ -40,10 +40,7 @@ func TestReasonHasABudget(t *testing.T) {
 	for i := range 200 {
 		list = fmt.Appendf(list, "- {match: {path: \"*%03db\"}, rate_limit: {unit: hour, requests_per_unit: 1}}\n", i)
 	}
-	set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: list}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Rules(t, string(list))
 	value := bytes.Repeat([]byte("a"), 5<<20)
 	const want = "the values take too long to compare with all rules"
 	if got, _ := reason(set.Domain([]byte("d")), []rules.Entry{{Key: []byte("path"), Value: value}}); got != want {
@@ -63,10 +60,7 @@ func start(t *testing.T, cfg Config, texts ...string) *fixture {
 	f := &fixture{}
 	cfg.OnSample = func(s Sample) { f.samples = append(f.samples, s) }
 	f.Tracker = New(cfg)
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := limitertest.Store(t, memory.Config{})
 	f.Limiter = limiter.New(limiter.Config{Backend: store, Recorders: []limiter.Recorder{f.Tracker}})
 	f.use(t, texts...)
 	return f
@@ -85,11 +79,7 @@ func load(t *testing.T, texts ...string) *rules.Set {
 	for i, text := range texts {
 		files = append(files, filerules.File{Name: fmt.Sprintf("%d.yaml", i), Data: []byte(text)})
 	}
-	set, _, err := filerules.Load(files, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
+	return limitertest.Load(t, files)
 }
 
 // parse returns a request whose descriptors are the words of asked: key=value,key=value.
@@ -317,14 +307,8 @@ func BenchmarkRecord(b *testing.B) {
 		{"unknown domain", "edge", "usr=a"},
 	} {
 		b.Run(tt.name, func(b *testing.B) {
-			set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, compile.Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			store, err := memory.New(memory.Config{})
-			if err != nil {
-				b.Fatal(err)
-			}
+			set := limitertest.Rules(b, text)
+			store := limitertest.Store(b, memory.Config{})
 			l, tracker := limiter.New(limiter.Config{Backend: store}), New(Config{OnSample: func(Sample) {}})
 			l.UseRules(set)
 			tracker.UseRules(set)

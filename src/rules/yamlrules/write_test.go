@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"testing"
 
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/yamlrules"
+	"ratelimit/testbed/limitertest"
 )
 
 // writtenRules are read, and written as writtenYAML.
@@ -108,13 +108,9 @@ const writtenYAML = `- rule: d.path_/f/*.user
 `
 
 func TestWrite(t *testing.T) {
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(writtenRules)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Load(t, []filerules.File{{Name: "a.yaml", Data: []byte(writtenRules)}})
 	var got bytes.Buffer
-	err = yamlrules.Write(&got, set)
-	if err != nil {
+	if err := yamlrules.Write(&got, set); err != nil {
 		t.Fatal(err)
 	}
 	if got.String() != writtenYAML {

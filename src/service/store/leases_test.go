@@ -7,10 +7,9 @@ import (
 	"github.com/sirupsen/logrus/hooks/test"
 
 	"ratelimit/src/backend"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
 	"ratelimit/src/service/logging"
 	"ratelimit/src/settings"
+	"ratelimit/testbed/limitertest"
 )
 
 // The settings give the counting of rules that do not name one.
@@ -45,10 +44,7 @@ func TestLeasesInMemory(t *testing.T) {
 	}{{"exact", 0}, {"leased", 1}, {"leased", 1}} {
 		text := "domain: d\ncounting: " + step.counting + "\n" +
 			"descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 9}}]\n"
-		set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: []byte(text)}}, compile.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		set := limitertest.Rules(t, text)
 		s.UseRules(set)
 		if e := hook.LastEntry(); len(hook.AllEntries()) != step.lines || e != nil && e.Level != logrus.InfoLevel {
 			t.Errorf("%s: logged %d lines, %+v", step.counting, len(hook.AllEntries()), e)

@@ -23,6 +23,7 @@ import (
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/service/logging"
 	"ratelimit/src/settings"
+	"ratelimit/testbed/limitertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -131,10 +132,7 @@ func TestReplicasAreCounted(t *testing.T) {
 		"on_store_failure: error, unit: day, requests_per_unit: 5",
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			m, err := memory.New(memory.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := limitertest.Store(t, memory.Config{})
 			counter, err := replicas.New(m, replicas.Config{})
 			if err != nil {
 				t.Fatal(err)
@@ -146,10 +144,7 @@ func TestReplicasAreCounted(t *testing.T) {
 			if text == "" {
 				rule = []byte("domain: d")
 			}
-			set, _, err := filerules.Load([]filerules.File{{Name: "d.yaml", Data: rule}}, compile.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			set := limitertest.Rules(t, string(rule))
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan error)
 			go func() { done <- counter.Run(ctx) }()

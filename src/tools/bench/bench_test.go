@@ -21,11 +21,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"ratelimit/src/backend/memory"
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,16 +40,7 @@ func listener(t *testing.T) net.Listener {
 // service starts a limiter over memory behind gRPC and returns its address.
 func service(t *testing.T, text string) string {
 	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(text)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lim := limiter.New(limiter.Config{Backend: store})
-	lim.UseRules(set)
+	lim := limitertest.New(t, limiter.Config{}, text)
 	srv := rls.NewServer(rls.New(rls.Config{Limiter: lim}), rls.ServerConfig{})
 	l := listener(t)
 	served := make(chan error, 1)

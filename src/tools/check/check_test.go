@@ -10,6 +10,7 @@ import (
 
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 func TestCompileAllDocuments(t *testing.T) {
@@ -93,10 +94,7 @@ descriptors:
 		{Name: "a.yaml", Data: []byte(text)},
 		{Name: "b.yaml", Data: []byte("domain: e\ndescriptors: [{key: a}]\n")},
 	}
-	set, _, err := filerules.Load(files, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Load(t, files)
 	// The entry a=1 is compared with x and y. Then the wildcard matches, and b=1 is compared with three.
 	const want = `[domain "d": a descriptor is compared with at most 5 regular expressions]`
 	if got := fmt.Sprint((&Result{Set: set}).RegexLines()); got != want {

@@ -8,14 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"ratelimit/src/backend/memory"
 	"ratelimit/src/frontend/admin"
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator"
 	"ratelimit/src/quota"
-	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/filerules"
 	"ratelimit/src/tools/explain"
+	"ratelimit/testbed/limitertest"
 )
 
 const bucketRules = `domain: q
@@ -25,22 +23,6 @@ descriptors:
 - {key: closed, rate_limit: {unit: second, requests_per_unit: 0}}
 - {key: free, rate_limit: {unlimited: true}}
 `
-
-// start returns a limiter over memory.
-func start(t *testing.T, text string) *limiter.Limiter {
-	t.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(text)}}, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := limiter.New(limiter.Config{Backend: store})
-	l.UseRules(set)
-	return l
-}
 
 // explainBucket runs `ratelimit explain` with args.
 func explainBucket(t *testing.T, args ...string) (out string, err error) {
@@ -78,7 +60,7 @@ func TestBucketOfService(t *testing.T) {
 		},
 	}}}
 	mux := http.NewServeMux()
-	mux.Handle("/explain", admin.DebugPages{Limiter: start(t, bucketRules)}.Handler())
+	mux.Handle("/explain", admin.DebugPages{Limiter: limitertest.New(t, limiter.Config{}, bucketRules)}.Handler())
 	mux.HandleFunc("/api/quotas", func(w http.ResponseWriter, r *http.Request) {
 		if r.FormValue("bucket") != "name=web,env=prod" {
 			http.Error(w, "no proxy has it", http.StatusNotFound)

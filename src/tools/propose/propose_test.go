@@ -16,6 +16,7 @@ import (
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/tools/check"
 	"ratelimit/src/tools/simulate"
+	"ratelimit/testbed/limitertest"
 )
 
 // propose runs the command with files in a directory of their own, and returns what it prints and its error.
@@ -188,10 +189,7 @@ func TestByKeys(t *testing.T) {
 	t.Parallel()
 	keys := []string{`a"b`, "c: {d}", "#é\n", "<e>", "*"}
 	files := []filerules.File{{Name: "a.yaml", Data: byKeys("x: y", keys, "hour")}}
-	set, _, err := filerules.Load(files, compile.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := limitertest.Load(t, files)
 	r := set.Rules()[0]
 	if r.Domain != "x: y" || !slices.Equal(r.ListSettings.PerKeys, keys) || r.LimitText() != "1 per hour" {
 		t.Errorf("%s", r)
@@ -216,10 +214,7 @@ func TestSample(t *testing.T) {
 		sampled        uint64
 		subjects, over float64 // over is the percentage of subjects that a limit of 50 refuses
 	}{{text, 16, users, 75}, {few, 1, 10, 100}} {
-		set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(tt.rules)}}, compile.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		set := limitertest.Load(t, []filerules.File{{Name: "a.yaml", Data: []byte(tt.rules)}})
 		counted := 0
 		cfg := simulate.Config{In: strings.NewReader(b.String()), Name: "r"}
 		traffic, err := measure(t.Context(), set, cfg, most, func(tr *traffic) { counted = max(counted, tr.sampler.count) })
@@ -283,10 +278,7 @@ func TestMistakes(t *testing.T) {
 }
 
 func BenchmarkMeasure(b *testing.B) {
-	set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(userRule)}}, compile.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	set := limitertest.Load(b, []filerules.File{{Name: "a.yaml", Data: []byte(userRule)}})
 	text := tenUsers()
 	b.ReportAllocs()
 	for b.Loop() {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ratelimit/src/backend/memory"
+	"ratelimit/testbed/limitertest"
 )
 
 // recording returns n requests at a fixed interval, most of them from a few users.
@@ -46,10 +47,7 @@ func BenchmarkRun(b *testing.B) {
 			b.SetBytes(int64(len(tt.input)))
 			b.ReportAllocs()
 			for b.Loop() {
-				store, err := memory.New(memory.Config{})
-				if err != nil {
-					b.Fatal(err)
-				}
+				store := limitertest.Store(b, memory.Config{})
 				cfg := Config{Rules: set, Backend: store, In: bytes.NewReader(tt.input), Name: "stdin", Out: io.Discard}
 				if _, err := Run(context.Background(), cfg); err != nil {
 					b.Fatal(err)

@@ -14,9 +14,9 @@ import (
 	"ratelimit/src/backend/redis"
 	"ratelimit/src/backend/remote"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/limitertest"
 	"ratelimit/testbed/redistest"
 )
 
@@ -24,20 +24,12 @@ var update = flag.Bool("update", false, "write what is expected in testdata anew
 
 func load(tb testing.TB, text string) *rules.Set {
 	tb.Helper()
-	set, _, err := filerules.Load([]filerules.File{{Name: "rules.yaml", Data: []byte(text)}}, compile.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return set
+	return limitertest.Load(tb, []filerules.File{{Name: "rules.yaml", Data: []byte(text)}})
 }
 
 func newMemory(tb testing.TB) backend.Backend {
 	tb.Helper()
-	m, err := memory.New(memory.Config{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return m
+	return limitertest.Store(tb, memory.Config{})
 }
 
 func newRedis(t *testing.T, server *redistest.Server) *redis.Store {

@@ -17,6 +17,7 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/limitertest"
 )
 
 func TestSoonest(t *testing.T) {
@@ -42,10 +43,7 @@ func TestSoonest(t *testing.T) {
 		{"none", rule(`
   - {key: "it's", rate_limit: {unit: day, requests_per_unit: 2}}`), ""},
 	} {
-		set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(tt.text)}}, compile.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		set := limitertest.Rules(t, tt.text)
 		got := ""
 		if x := bestExample(set); x != nil {
 			got = x.rule.FullName
@@ -100,10 +98,7 @@ func TestPrintedCommands(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			set, _, err := filerules.Load([]filerules.File{{Name: "a.yaml", Data: []byte(test.rules)}}, compile.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			set := limitertest.Rules(t, test.rules)
 			var out strings.Builder
 			Print(&out, false, set, nil, nil)
 			if !strings.Contains(out.String(), test.text) {
@@ -129,10 +124,7 @@ func answersToCommands(t *testing.T, set *rules.Set, text string) (answers strin
 	if len(commands) == 0 {
 		return ""
 	}
-	store, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := limitertest.Store(t, memory.Config{})
 	l := limiter.New(limiter.Config{Backend: store})
 	l.UseRules(set)
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
