@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"ratelimit/testbed/memcachedtest"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 const changedLimitRules = `
@@ -200,14 +200,9 @@ func TestChangedLimitsWithoutRedis(t *testing.T) {
 	s.limit(t, "unset", "shop", "user=eve")
 	s.becomes(t, "user=eve", admitted)
 	s.stop(t)
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testfiles.Read(t, file)
 	data[30] ^= 1
-	if err := os.WriteFile(file, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, file, data)
 	refusal, err := serviceCommand(t, env...).CombinedOutput()
 	if err == nil || !strings.Contains(string(refusal), "OVERRIDES_FILE: overrides: "+file+":1:1: the line is damaged") {
 		t.Errorf("%v, %s", err, refusal)

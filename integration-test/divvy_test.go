@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 // divvy is a running `ratelimit divvy`.
@@ -65,10 +66,7 @@ func (d *divvy) dial(t *testing.T) net.Conn {
 // replies, without comments.
 func sessions(t *testing.T) (all [][]string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(repository, "examples/divvy/sessions.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, filepath.Join(repository, "examples/divvy/sessions.txt"))
 	for session := range strings.SplitSeq(string(text), "\n\n") {
 		var lines []string
 		for line := range strings.Lines(session) {
@@ -139,10 +137,7 @@ func TestDivvySessions(t *testing.T) {
 
 // The session that docs/migrating-from-divvy.md shows is one of those.
 func TestDivvySessionInDocument(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(repository, "docs/migrating-from-divvy.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, filepath.Join(repository, "docs/migrating-from-divvy.md"))
 	m := regexp.MustCompile("(?s)Escape character is '\\^\\]'\\.\n(.*?)```").FindStringSubmatch(string(text))
 	if m == nil {
 		t.Fatal("docs/migrating-from-divvy.md shows no session")

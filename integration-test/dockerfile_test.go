@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"ratelimit/testbed/testfiles"
 )
 
 // instruction is one of a Dockerfile, with its continued lines joined.
@@ -114,10 +116,7 @@ func readDockerfile(t *testing.T) []stage {
 // read returns the content of one of the repository's files.
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(repository, path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, filepath.Join(repository, path))
 	return string(text)
 }
 

@@ -15,6 +15,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 const (
@@ -78,10 +79,7 @@ func TestEnvoyWithoutDocker(t *testing.T) {
 		t.Fatal("no Envoy is started")
 	}
 	runIn(t, dir, "env", "ENVOY_BIN="+envoy, "bash", "-euc", validate)
-	text, err := os.ReadFile(filepath.Join(dir, "my-envoy.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, filepath.Join(dir, "my-envoy.yaml"))
 	for _, address := range regexp.MustCompile(`address: ([^{},]+),`).FindAllSubmatch(text, -1) {
 		if string(address[1]) != "127.0.0.1" {
 			t.Errorf("the configuration has the address %s", address[1])

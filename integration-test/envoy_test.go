@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"testing"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 const year = 365 * 24 * 60 * 60 // seconds
@@ -28,10 +28,7 @@ func TestEnvoyDemoAsPromised(t *testing.T) {
 	rules.putExample(t, "example.yaml")
 	f := startFront(t, startService(t, rules.env()...).grpc, false)
 
-	text, err := os.ReadFile(proxyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, proxyFile)
 	curl := regexp.MustCompile(`# +curl -i localhost:8888(\S+)((?: -H "[^"]+")*) {2,}(.+)`)
 	header := regexp.MustCompile(`-H "([^"]+)"`)
 	promised := curl.FindAllStringSubmatch(string(text), -1)

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
+
+	"ratelimit/testbed/testfiles"
 )
 
 // grpcioVersion is the version of grpcio-tools, which brings grpcio of the same version.
@@ -99,9 +101,7 @@ func TestJavaClient(t *testing.T) {
 		strings.NewReplacer(example, filepath.Join(dir, "java"), "localhost:8081", s.grpc).Replace(line))
 	// For busy machines.
 	patient := strings.Replace(read(t, example+javaFile), "withDeadlineAfter(5,", "withDeadlineAfter(60,", 1)
-	if err := os.WriteFile(filepath.Join(dir, "java", javaFile), []byte(patient), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, filepath.Join(dir, "java", javaFile), patient)
 	for _, want := range []string{"OK 1\n", "OK 0\n", "OVER_LIMIT 0\n"} {
 		got := strings.ReplaceAll(runIn(t, dir, args...), "\x1b[0m", "") // mvn resets colours that it did not set
 		if got != want {
@@ -114,10 +114,7 @@ func TestJavaClient(t *testing.T) {
 // same number, type and cardinality.
 func compareWithEnvoy(t *testing.T, file string) {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testfiles.Read(t, file)
 	var set descriptorpb.FileDescriptorSet
 	if err := proto.Unmarshal(data, &set); err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 const (
@@ -66,9 +66,7 @@ func runH2load(t *testing.T, address string, withTLS bool) (calls int) {
 	}
 	file := filepath.Join(t.TempDir(), "message")
 	prefix := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
-	if err := os.WriteFile(file, append(prefix, message...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, file, append(prefix, message...))
 	const n = 20_000
 	scheme := "http"
 	if withTLS {

@@ -16,6 +16,7 @@ import (
 	"ratelimit/testbed/browser"
 	"ratelimit/testbed/memcachedtest"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 const (
@@ -204,9 +205,7 @@ func TestLargeLimitsOffline(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testfiles.Write(t, path, text)
 		return path
 	}
 	write("new/llm.yaml", "domain: llm\ndescriptors:\n"+budgetRules[0])

@@ -17,6 +17,7 @@ import (
 
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 // The reader of stderr stops reading, or goes away, while Redis is paused: the log is
@@ -161,9 +162,7 @@ func startPiped(t *testing.T, env ...string) (*service, *os.File) {
 			fmt.Fprintln(&log, lines.Text())
 		}
 	}
-	if err := os.WriteFile(s.Log, log.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, s.Log, log.Bytes())
 	s.readLog(t)
 	return s, r
 }

@@ -20,6 +20,7 @@ import (
 
 	"ratelimit/testbed/memcachedtest"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 // webhooks is a receiver of webhooks, which it keeps as "subject threshold".
@@ -187,9 +188,7 @@ func TestRecipeAlertmanager(t *testing.T) {
 	}
 	dir := t.TempDir()
 	config := filepath.Join(dir, "alertmanager.yml")
-	if err := os.WriteFile(config, []byte("route: {receiver: none}\nreceivers: [{name: none}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, config, "route: {receiver: none}\nreceivers: [{name: none}]\n")
 	addr := "127.0.0.1:" + freePort(t)
 	start(t, "alertmanager", exec.Command(path, "--config.file", config, "--storage.path", dir, "--web.listen-address",
 		addr, "--cluster.listen-address", ""))

@@ -25,6 +25,7 @@ import (
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/measured"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 var writePeers = flag.Bool("write-peers", false, "BenchmarkBesidePeers writes its tables into docs/performance.md")
@@ -366,10 +367,7 @@ func appendNumbers(b []byte, field protowire.Number, numbers ...uint64) []byte {
 func writePeerTables(b *testing.B, text string) {
 	const begin, end = "<!-- make bench-peers -->\n", "<!-- end of make bench-peers -->"
 	for _, file := range []string{"../docs/performance.md", "e2e/performance.md.tmpl", "e2e/testdata/performance.md"} {
-		old, err := os.ReadFile(file)
-		if err != nil {
-			b.Fatal(err)
-		}
+		old := testfiles.Read(b, file)
 		before, rest, ok := strings.Cut(string(old), begin)
 		_, after, isClosed := strings.Cut(rest, end)
 		if !ok || !isClosed {

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 const (
@@ -38,10 +38,7 @@ func startRegions(t *testing.T, roundTrips ...time.Duration) *regions {
 		t.Fatalf("the rules have no limit of %d", 10*regionsLimit)
 	}
 	rules.put(t, "global.yaml", changed)
-	settings, err := os.ReadFile(filepath.Join(regionsDir, "region.env"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	settings := testfiles.Read(t, filepath.Join(regionsDir, "region.env"))
 	r := new(regions)
 	for _, away := range roundTrips {
 		link := harness.StartProxy(t, server.Addr)

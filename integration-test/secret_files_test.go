@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 // secretFile is a file of secrets.
@@ -23,9 +24,7 @@ func newSecretFile(t *testing.T, name, text string) secretFile {
 
 func (f secretFile) put(t *testing.T, text string) {
 	t.Helper()
-	if err := os.WriteFile(string(f)+".new", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, string(f)+".new", text)
 	if err := os.Rename(string(f)+".new", string(f)); err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -25,6 +24,7 @@ import (
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/memcachedtest"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 // Marks that must not appear in the log or in answers. Secrets are what operators configure, the others
@@ -233,14 +233,10 @@ func TestNothingSecretIsTold(t *testing.T) {
 func nothingSecretWithoutAStore(t *testing.T) {
 	other := redistest.Start(t, redistest.Options{Password: "another"})
 	file := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(file, []byte(secretMark+"-file\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, file, secretMark+"-file\n")
 	token := filepath.Join(t.TempDir(), "token")
 	form := fmt.Sprintf(`{"Version":1,"AccessKeyId":"u","SecretAccessKey":%q}`, secretMark)
-	if err := os.WriteFile(token, []byte(form), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, token, form)
 	for name, env := range map[string][]string{
 		"a wrong password":            {"REDIS_URL=" + other.Addr, "REDIS_AUTH=" + secretMark},
 		"a wrong user and password":   {"REDIS_URL=" + other.Addr, "REDIS_AUTH=" + secretMark + ":" + secretMark},
@@ -302,15 +298,10 @@ func nothingSecretWithoutAStore(t *testing.T) {
 // nothingSecretInRefusals starts the service with settings that it refuses.
 func nothingSecretInRefusals(t *testing.T) {
 	certificates := harness.NewCertificates(t)
-	key, err := os.ReadFile(certificates.Server.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testfiles.Read(t, certificates.Server.Key)
 	body := strings.Split(string(key), "\n")[1][:40] // of the key in base64
 	swapped := filepath.Join(t.TempDir(), "swapped.crt")
-	if err := os.WriteFile(swapped, key, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, swapped, key)
 	for name, env := range map[string][]string{
 		"an URL":         {"REDIS_URL=redis://user:" + secretMark + "@host:port/" + secretMark},
 		"another scheme": {"REDIS_URL=http://user:" + secretMark + "@host:1"},

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 
+	"ratelimit/testbed/harness"
 	"ratelimit/testbed/redistest"
 	"ratelimit/testbed/xdstest"
 )
@@ -76,10 +77,7 @@ func TestCallersWaitForRules(t *testing.T) {
 			{"xds", "tcp", true}, {"xds, rules at once", "tcp", false}, {"a unix socket", "unix", true},
 		} {
 			t.Run(engine+"/"+tt.name, func(t *testing.T) {
-				l, err := net.Listen("tcp", "127.0.0.1:0")
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := harness.Listen(t)
 				server := xdstest.Start(t, l)
 				publish := func() { server.Publish(t, "n", "1", startOrderRule) }
 				if !tt.late {
@@ -175,10 +173,7 @@ func TestPortsWaitForGoodRules(t *testing.T) {
 
 // Requests to /json that come before the first rules wait for them, for at most 5 s from the start.
 func TestEarlyJSON(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	server := xdstest.Start(t, l)
 	env := []string{"LOG_LEVEL=info", "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + l.Addr().String()}
 	started := time.Now()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -170,10 +169,7 @@ func TestSeveralReplicas(t *testing.T) {
 	rules.put(t, "d.yaml", "domain: d\ndescriptors:\n- key: ip\n  rate_limit: {unit: year, requests_per_unit: 1000}\n"+
 		"- key: ban\n  rate_limit: {unit: year, requests_per_unit: 0}\n")
 	a, b := startService(t, rules.env()...), startService(t, rules.env()...)
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := harness.Listen(t)
 	gone := closed.Addr().String()
 	_ = closed.Close() // A port that refuses connections is wanted.
 	all := a.debug + "," + b.debug + "," + gone

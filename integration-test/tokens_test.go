@@ -21,6 +21,7 @@ import (
 
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 // tokenRules have limits that nothing reaches.
@@ -266,10 +267,7 @@ func TestTokensWithSentinel(t *testing.T) {
 
 func readFile(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, path)
 	return string(text)
 }
 
@@ -309,9 +307,7 @@ func TestTokensOfIAM(t *testing.T) {
 			}))
 			defer aws.Close()
 			file := filepath.Join(t.TempDir(), "account")
-			if err := os.WriteFile(file, []byte(secretMark+"-account"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testfiles.Write(t, file, secretMark+"-account")
 			env := map[string][]string{
 				"STS": {
 					"AWS_WEB_IDENTITY_TOKEN_FILE=" + file, "AWS_ROLE_ARN=arn:aws:iam::1:role/limits",

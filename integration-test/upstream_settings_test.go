@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -20,6 +19,7 @@ import (
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/memcachedtest"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 	"ratelimit/testbed/xdstest"
 )
 
@@ -39,10 +39,7 @@ type odd struct{ value, words string }
 // readOddSettings reads testdata/odd_settings.txt.
 func readOddSettings(t *testing.T) (rows []oddSettings) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/odd_settings.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, "testdata/odd_settings.txt")
 	sets := make(map[string][]odd)
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimRight(line, "\n")
@@ -89,10 +86,7 @@ func newSettingsLab(t *testing.T) *settingsLab {
 	secure := redistest.Start(t, redistest.Options{TLS: certs})
 	secureMemcached := memcachedtest.Start(t, memcachedtest.Options{TLS: certs})
 	cluster := redistest.StartCluster(t, redistest.ClusterOptions{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	management := xdstest.Start(t, l)
 	for _, node := range []string{"default", "", "a b"} {
 		management.Publish(t, node, "1", &configv3.RateLimitConfig{Name: "d", Domain: "d"})
@@ -105,9 +99,7 @@ func newSettingsLab(t *testing.T) *settingsLab {
 	rules.put(t, "d.yaml", "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: year, requests_per_unit: 10}}\n")
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad.yaml")
-	if err := os.WriteFile(bad, []byte("mappings: 5\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, bad, "mappings: 5\n")
 	onRedis := []string{"BACKEND_TYPE=redis", "REDIS_URL=" + redis.Addr}
 	onMemcached := []string{"BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT=" + memcached.Addr}
 	onDogStatsd := []string{"USE_DOG_STATSD=true", "STATSD_HOST=127.0.0.1"}

@@ -5,9 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -20,6 +18,7 @@ import (
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 	"ratelimit/testbed/xdstest"
 )
 
@@ -40,16 +39,10 @@ func (s *service) untilRules(t *testing.T, want string) {
 func TestEnvoyGateway(t *testing.T) {
 	c := harness.NewCertificates(t)
 	store := redistest.Start(t, redistest.Options{})
-	pem, err := os.ReadFile(c.CA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pem := testfiles.Read(t, c.CA)
 	authority := x509.NewCertPool()
 	authority.AppendCertsFromPEM(pem)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	gateway := xdstest.Start(t, l, grpc.Creds(credentials.NewTLS(&tls.Config{
 		MinVersion: tls.VersionTLS13,
 		ClientAuth: tls.RequireAndVerifyClientCert,

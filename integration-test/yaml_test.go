@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"gopkg.in/yaml.v3"
+
+	"ratelimit/testbed/testfiles"
 )
 
 // document is a YAML file that a test runs with small changes.
@@ -13,10 +15,7 @@ type document struct{ root yaml.Node }
 
 func readYAML(t *testing.T, path string) *document {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, path)
 	d := new(document)
 	if err := yaml.Unmarshal(text, &d.root); err != nil {
 		t.Fatalf("%s: %v", path, err)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"gopkg.in/yaml.v3"
+
+	"ratelimit/testbed/testfiles"
 )
 
 // composite is a composite action, as action.yml has it.
@@ -102,9 +104,7 @@ func (c *composite) run(t *testing.T, checkout string, inputs,
 		if s.Shell != "bash" {
 			t.Errorf("the shell of step %d is %q", i, s.Shell)
 		}
-		if err := os.WriteFile(script, []byte(s.Run), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testfiles.Write(t, script, s.Run)
 		did := call(t, checkout, env, "bash", "--noprofile", "--norc", "-eo", "pipefail", script)
 		r.out, r.code = r.out+did.out, max(r.code, did.code)
 		text, _ := os.ReadFile(output) // There is none without outputs.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 var full = flag.Bool("full", false, "also run what make action-check runs")
@@ -91,10 +92,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testfiles.Read(t, path)
 	return string(data)
 }
 

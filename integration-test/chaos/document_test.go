@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"ratelimit/testbed/measured"
+	"ratelimit/testbed/testfiles"
 )
 
 // heldCell matches what the document says of a trial that held.
@@ -16,10 +17,7 @@ var heldCell = regexp.MustCompile(`^(back after [0-9.]+ m?s|[0-9]+ % of calls as
 // The document has every fault and every store, with what the code says of them,
 // and no cell that explains nothing.
 func TestDocument(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join(repository, documentFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testfiles.Read(t, filepath.Join(repository, documentFile))
 	document := string(data)
 	r := newReport()
 	if !strings.Contains(document, r.Faults()) {

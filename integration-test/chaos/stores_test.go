@@ -12,6 +12,7 @@ import (
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/memcachedtest"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 // storeName is a column of the table.
@@ -69,9 +70,7 @@ func startStore(t *testing.T, name storeName) *store {
 func (s *store) putPassword(t *testing.T, password string) {
 	t.Helper()
 	draft := s.passwords + ".draft"
-	if err := os.WriteFile(draft, []byte(password+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, draft, password+"\n")
 	if err := os.Rename(draft, s.passwords); err != nil {
 		t.Fatal(err)
 	}

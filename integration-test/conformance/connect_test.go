@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 // conformanceFeatures limit the cases to unary calls of gRPC: other protocols than gRPC, other encodings than protobuf,
@@ -33,9 +34,7 @@ func TestConnectConformance(t *testing.T) {
 	t.Parallel()
 	runner := harness.GoProgram(t, "connectrpc.com/conformance/cmd/connectconformance", "v1.0.7")
 	features := filepath.Join(t.TempDir(), "features.yaml")
-	if err := os.WriteFile(features, []byte(conformanceFeatures), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, features, conformanceFeatures)
 	// These are answers of grpc-go, whose server is the handler.
 	grpcGo := []string{
 		"**/unary/no-request",        // INTERNAL. grpc.io's list of status codes demands UNIMPLEMENTED.

@@ -3,7 +3,6 @@ package conformance
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"ratelimit/src/frontend/h2"
+	"ratelimit/testbed/harness"
 )
 
 // interopCase is one test of grpc-go's interop client.
@@ -114,10 +114,7 @@ func TestInterop(t *testing.T) {
 
 // serve starts a server for the time of the test, and returns its address.
 func serve(t *testing.T, cfg h2.Config) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	s := newServer(cfg, t.Errorf)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()

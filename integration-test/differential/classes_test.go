@@ -1,10 +1,11 @@
 package differential
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ratelimit/testbed/testfiles"
 )
 
 // class is a kind of differences that are meant.
@@ -171,10 +172,7 @@ var classes = []class{
 
 // TestClassesAreDocumented holds each class against the page that users read.
 func TestClassesAreDocumented(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "migrating.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testfiles.Read(t, filepath.Join("..", "..", "docs", "migrating.md"))
 	text := strings.Join(strings.Fields(string(page)), " ")
 	for _, c := range classes {
 		if !strings.Contains(text, c.sentence) {

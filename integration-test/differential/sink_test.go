@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"ratelimit/testbed/harness"
 )
 
 // sink is a statsd server that adds up counters.
@@ -21,14 +23,9 @@ type sink struct {
 
 func startSink(t *testing.T) *sink {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := harness.Listen(t)
 	s := &sink{counters: make(map[string]int64)}
-	if _, s.port, err = net.SplitHostPort(listener.Addr().String()); err != nil {
-		t.Fatal(err)
-	}
+	_, s.port, _ = net.SplitHostPort(listener.Addr().String()) // The address of a TCP listener has a port.
 	var readers sync.WaitGroup
 	readers.Go(func() {
 		for {

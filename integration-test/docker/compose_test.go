@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 // block is a command in a compose file's comments that starts services, and the commands below it.
@@ -26,10 +26,7 @@ type block struct {
 // commandsIn returns the commands in the comments of a file. They are indented by three spaces.
 func commandsIn(t *testing.T, path string) (commands []string) {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, path)
 	for _, m := range regexp.MustCompile(`(?m)^#   (\S.*)$`).FindAllStringSubmatch(string(text), -1) {
 		commands = append(commands, m[1])
 	}
@@ -185,10 +182,7 @@ func answers(t *testing.T, curl string, want int) error {
 // readmeCommand returns the README's command for a reader with Docker.
 func readmeCommand(t *testing.T) string {
 	t.Helper()
-	readme, err := os.ReadFile(filepath.Join(repository, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := testfiles.Read(t, filepath.Join(repository, "README.md"))
 	m := regexp.MustCompile("\\| `(docker build [^`]* && docker run --rm [^`]*)` \\|\n").FindSubmatch(readme)
 	if m == nil {
 		t.Fatal("README.md has no command for Docker")
@@ -225,10 +219,7 @@ type row struct {
 
 func tableRows(t *testing.T) (rows []row) {
 	t.Helper()
-	readme, err := os.ReadFile(filepath.Join(repository, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := testfiles.Read(t, filepath.Join(repository, "README.md"))
 	for _, m := range regexp.MustCompile("(?m)^\\| `(curl localhost:8888[^`]*)` \\| ([^|]+) \\|$").FindAllStringSubmatch(string(readme), -1) {
 		rows = append(rows, row{m[1], promised(t, m[2])})
 	}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 // insideVariable is set in the process that runs in the namespaces of its own engine; it has the directory with the
@@ -201,9 +202,7 @@ func startEngine(t *testing.T, dir string) *engine {
 			"--cgroup-parent", "/" + filepath.Base(dir), "--config-file", filepath.Join(dir, "daemon.json"),
 		},
 	}
-	if err := os.WriteFile(filepath.Join(dir, "daemon.json"), []byte("{}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, filepath.Join(dir, "daemon.json"), "{}\n")
 	if err := dockerd.Start(); err != nil {
 		t.Fatal(err)
 	}

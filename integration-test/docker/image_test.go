@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 const (
@@ -159,10 +160,7 @@ func (e *engine) testReproducible(t *testing.T, source string) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(other, "Dockerfile")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, path)
 	const cache = "--mount=type=cache,target=/root/.cache/go-build"
 	if !strings.Contains(string(text), cache+" \\\n    CGO_ENABLED=0 ") {
 		t.Fatalf("no %s before CGO_ENABLED=0 in the Dockerfile: change this test, too", cache)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 // standIn is how an image is made from local files that takes the place of a base image.
@@ -71,10 +72,7 @@ var standIns = []standIn{
 func standInNames(t *testing.T) (names []string) {
 	t.Helper()
 	for _, name := range []string{"Dockerfile", ciFile, "docker-compose.yml", "docker-compose-example.yml"} {
-		text, err := os.ReadFile(filepath.Join(repository, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testfiles.Read(t, filepath.Join(repository, name))
 		for _, m := range regexp.MustCompile(`(?m)^(?:FROM(?: --platform=\S+)?| +image:) (\S+)`).FindAllStringSubmatch(
 			string(text), -1) {
 			if m[1] != "ratelimit:local" && m[1] != "${RATELIMIT}" && !slices.Contains(names, m[1]) {
@@ -104,9 +102,7 @@ func makeStandIns(t *testing.T, dir string) {
 				t.Fatal(err)
 			}
 			lines := append([]string{"FROM scratch", "ADD root.tar /"}, s.config...)
-			if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testfiles.Write(t, filepath.Join(dir, "Dockerfile"), strings.Join(lines, "\n")+"\n")
 			file, err := os.Create(filepath.Join(dir, "root.tar"))
 			if err != nil {
 				t.Fatal(err)

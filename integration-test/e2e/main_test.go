@@ -20,6 +20,8 @@ import (
 	"go.uber.org/goleak"
 
 	"ratelimit/src/tools/bench"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -113,10 +115,7 @@ func TestRun(t *testing.T) {
 	if err := run(t.Context(), args, &out, &progress); err != nil {
 		t.Fatalf("%v\n%s%s", err, progress.String(), out.String())
 	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testfiles.Read(t, file)
 	var r report
 	if err := json.Unmarshal(data, &r); err != nil {
 		t.Fatal(err)
@@ -275,10 +274,7 @@ func TestParseLive(t *testing.T) {
 
 func TestDelayProxy(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	var echoes sync.WaitGroup
 	echoes.Go(func() {
 		conn, err := l.Accept()

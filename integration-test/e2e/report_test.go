@@ -18,6 +18,7 @@ import (
 
 	"ratelimit/src/tools/bench"
 	"ratelimit/testbed/measured"
+	"ratelimit/testbed/testfiles"
 )
 
 var update = flag.Bool("update", false, "write testdata and docs/performance.svg anew")
@@ -98,10 +99,7 @@ func golden(t *testing.T, file string, got []byte) {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := testfiles.Read(t, file)
 	if !bytes.Equal(got, want) {
 		t.Errorf("not as in %s (-update writes it anew):\n%s", file, got)
 	}
@@ -273,10 +271,7 @@ func TestPlot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(root, docFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, filepath.Join(root, docFile))
 	ratios := make(map[store]float64)
 	for _, s := range []store{inRedis, inLeases, inMemory} {
 		row := regexp.MustCompile(`\n\| ` + strings.Replace(plotCase(s), "s, 2", `s \| 2`, 1) + ` \| ([\d.]+) \|`)
@@ -297,10 +292,7 @@ func TestPlot(t *testing.T) {
 	if names[0] != "svg" || strings.Contains(words, "url(") || strings.Contains(words, "@import") {
 		t.Errorf("the plot begins with <%s>, or fetches something", names[0])
 	}
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := testfiles.Read(t, filepath.Join(root, "README.md"))
 	alt := fmt.Sprintf("about %d times that of an empty gRPC server, this service %.2f times on Redis and %.2f times in memory",
 		upstream, ratios[inRedis], ratios[inMemory])
 	if !strings.Contains(string(readme), alt) {
@@ -335,10 +327,7 @@ func TestDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(root, docFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, filepath.Join(root, docFile))
 	for _, c := range cases {
 		if row := "\n| " + c.Name + " | " + c.shape() + " | "; !strings.Contains(string(text), row) {
 			t.Errorf("%s has no row for %s", docFile, c.title())

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ratelimit/testbed/testfiles"
 )
 
 // serverVersion is that of yaml-language-server.
@@ -46,10 +48,7 @@ func TestEditor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(example)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, example)
 	modeline, _, _ := strings.Cut(string(text), "\n")
 	s := startServer(t, "node", languageServer(t), "--stdio")
 
@@ -59,10 +58,7 @@ func TestEditor(t *testing.T) {
 			t.Fatalf("%d examples: %v", len(files), err)
 		}
 		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := testfiles.Read(t, file)
 			for _, d := range s.diagnostics(t, file, string(text)) {
 				t.Errorf("%s:%d: %s", file, d.Range.Start.Line+1, d.Message)
 			}

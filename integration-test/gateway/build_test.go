@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"ratelimit/testbed/testfiles"
 )
 
 const (
@@ -190,9 +192,7 @@ func TestChange(t *testing.T) {
 			dir := t.TempDir()
 			file := filepath.Join(dir, "f.go")
 			if tt.text != "" {
-				if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testfiles.Write(t, file, tt.text)
 			}
 			err := change{"f.go", "a = 1", "a = 2", "it is tested"}.apply(dir)
 			if tt.problem != "" {

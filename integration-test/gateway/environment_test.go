@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"ratelimit/src/settings"
+	"ratelimit/testbed/testfiles"
 )
 
 // environment has all variables that Envoy Gateway sets in the container of the rate limit service, with TLS to Redis,
@@ -111,10 +111,7 @@ func TestDeployment(t *testing.T) {
 
 func readContainer(t *testing.T, file string) container {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, file)
 	var deployment struct {
 		Spec struct {
 			Template struct {

@@ -3,7 +3,6 @@ package gateway
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -50,10 +49,7 @@ func quotaPolicy() *configv3.RateLimitConfig {
 func TestQuotaPolicy(t *testing.T) {
 	onlyFull(t)
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	controller := xdstest.Start(t, l)
 	controller.Publish(t, "envoy-ai-gateway-ratelimit", "1", quotaPolicy())
 	binary, err := harness.BuiltService()

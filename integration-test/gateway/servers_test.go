@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -15,6 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"ratelimit/testbed/harness"
 )
 
 // startHTTPServer starts the server behind Envoy, which answers x-tokens with the same header, and returns its port.
@@ -30,10 +31,7 @@ func startHTTPServer(t *testing.T) string {
 // startGRPCServer starts gRPC's health service behind Envoy, and returns its port.
 func startGRPCServer(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	s := grpc.NewServer()
 	healthv1.RegisterHealthServer(s, health.NewServer())
 	served := make(chan error, 1)

@@ -15,6 +15,7 @@ import (
 
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 // stack is everything that takes part: Redis, the service, Envoy Gateway with its Envoy, and the servers behind Envoy.
@@ -170,9 +171,7 @@ func (s *stack) writeConfiguration(t *testing.T, cases []*policyCase) {
 func (s *stack) writeResources(t *testing.T, name, text string) {
 	t.Helper()
 	draft := filepath.Join(s.dir, "draft")
-	if err := os.WriteFile(draft, []byte(s.values.Replace(text)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, draft, s.values.Replace(text))
 	if err := os.Rename(draft, filepath.Join(s.resources, name)); err != nil {
 		t.Fatal(err)
 	}
@@ -205,9 +204,6 @@ func portOf(address string) string { return address[strings.LastIndexByte(addres
 
 func readFile(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, name)
 	return string(text)
 }

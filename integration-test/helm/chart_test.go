@@ -19,6 +19,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"ratelimit/src/settings"
+	"ratelimit/testbed/testfiles"
 )
 
 const (
@@ -34,10 +35,7 @@ var (
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, path)
 	return string(text)
 }
 

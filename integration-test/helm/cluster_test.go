@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 // cluster is an API server of Kubernetes with etcd. It has no controllers, no scheduler and no nodes.
@@ -128,9 +129,7 @@ func freePort(t *testing.T) int {
 
 func write(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, path, content)
 }
 
 func newKey(t *testing.T) string {

@@ -17,6 +17,7 @@ import (
 	"ratelimit/src/service"
 	"ratelimit/src/settings"
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 // needFull skips a test that only `make helm-check` runs, where a missing program fails the test.
@@ -126,9 +127,7 @@ func render(t *testing.T, values, file string) (release, error) {
 		fmt.Fprintf(&documents, "---\n%s\n", asJSON(t, o))
 	}
 	if file != "" {
-		if err := os.WriteFile(file, []byte(documents.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testfiles.Write(t, file, documents.String())
 	}
 	return r, nil
 }
@@ -481,9 +480,7 @@ func writeRules(t *testing.T, r release, suffix string) string {
 		dir := t.TempDir()
 		data, _ := o["data"].(map[string]any)
 		for name, content := range data {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(fmt.Sprint(content)), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testfiles.Write(t, filepath.Join(dir, name), fmt.Sprint(content))
 		}
 		return dir
 	}

@@ -16,6 +16,7 @@ import (
 
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 func TestMain(m *testing.M) { harness.RunTests(m, nil) }
@@ -139,9 +140,7 @@ func fillMounts(t *testing.T, r release, root string) {
 				read(t, certificates.Server.Key), read(t, certificates.CA)
 		}
 		for _, name := range slices.Sorted(maps.Keys(files)) {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(files[name]), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testfiles.Write(t, filepath.Join(dir, name), files[name])
 		}
 	}
 }

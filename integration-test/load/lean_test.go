@@ -27,10 +27,7 @@ import (
 
 func listener(t *testing.T) net.Listener {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	return l
 }
 

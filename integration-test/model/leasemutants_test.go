@@ -3,12 +3,12 @@ package model
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 // leaseMutant is a mistake in a file of package leased: a piece of text that is there once is replaced.
@@ -41,10 +41,7 @@ func (m *leaseMutant) mustBeFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	code := testfiles.Read(t, path)
 	if n := strings.Count(string(code), m.is); n != 1 {
 		t.Fatalf("%s has %q %d times, want once", m.file, m.is, n)
 	}
@@ -78,9 +75,7 @@ func (m *leaseMutant) mustBeFound(t *testing.T) {
 
 func writeFile(t *testing.T, path string, content []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, path, content)
 }
 
 // The first ones are tried most often.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 var (
@@ -177,10 +178,7 @@ func TestScripts(t *testing.T) {
 }
 
 func replay(t *testing.T, file string) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, file)
 	s, err := Parse(file, string(text))
 	if err != nil {
 		t.Fatal(err)

@@ -1,10 +1,11 @@
 package model
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ratelimit/testbed/testfiles"
 )
 
 const wellWritten = `# all there is
@@ -91,10 +92,7 @@ func FuzzParse(f *testing.F) {
 		f.Fatal(err)
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		text := testfiles.Read(f, file)
 		f.Add(string(text))
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -5,23 +5,20 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 // startEnvoy starts an Envoy with examples/envoy/quota.yaml, which asks s for quotas, and returns a function that sends
 // it a request.
 func startEnvoy(t *testing.T, s *service) (request func()) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(repository, "examples", "envoy", "quota.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, filepath.Join(repository, "examples", "envoy", "quota.yaml"))
 	port, err := harness.FreePort()
 	if err != nil {
 		t.Fatal(err)
@@ -40,9 +37,7 @@ func startEnvoy(t *testing.T, s *service) (request func()) {
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "envoy.yaml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, file, config)
 	p := &harness.Process{Path: harness.Envoy(t), Log: filepath.Join(dir, "log"), Args: []string{
 		"--config-path", file, "--concurrency", "1", "--log-level", "warning", "--disable-hot-restart",
 	}}

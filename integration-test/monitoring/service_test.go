@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 const repository = "../.."
@@ -37,10 +37,7 @@ func TestMain(m *testing.M) {
 // read returns a file of examples/monitoring.
 func read(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(repository, "examples", "monitoring", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, filepath.Join(repository, "examples", "monitoring", name))
 	return string(text)
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 // copyRepository copies the files of the repository, new and changed ones included, without its history.
@@ -86,10 +87,7 @@ func checkUnpacked(t *testing.T, root string) {
 	if out := run(t, ".", nil, binary, "--version"); !strings.HasPrefix(out, "ratelimit v1.2.3 (commit c0ffee, ") {
 		t.Errorf("--version prints %s", out)
 	}
-	text, err := os.ReadFile(filepath.Join(root, "etc/ratelimit/environment"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, filepath.Join(root, "etc/ratelimit/environment"))
 	var env []string
 	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
@@ -132,10 +130,7 @@ func TestImageOfClone(t *testing.T) {
 		"build -t name:tag -f bin/image.Dockerfile bin/image") {
 		t.Errorf("make image prints\n%s", out)
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "bin/image.Dockerfile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, filepath.Join(dir, "bin/image.Dockerfile"))
 	dockerfile := read(t, "Dockerfile")
 	_, last, _ := strings.Cut(dockerfile[strings.LastIndex(dockerfile, "\nFROM ")+1:], "\n")
 	_, last, _ = strings.Cut(last, "\n")
@@ -151,7 +146,7 @@ func TestImageOfClone(t *testing.T) {
 		t.Log("the binary is not run: that needs root")
 		return
 	}
-	err = os.CopyFS(filepath.Join(image, "rules"), os.DirFS(filepath.Join(dir, "examples/ratelimit/config")))
+	err := os.CopyFS(filepath.Join(image, "rules"), os.DirFS(filepath.Join(dir, "examples/ratelimit/config")))
 	if err != nil {
 		t.Fatal(err)
 	}

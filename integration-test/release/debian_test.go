@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 const (
@@ -263,10 +264,7 @@ const addedSetting = "# Another setting."
 // nextVersion makes the package of the next version, with other settings.
 func (m made) nextVersion(t *testing.T) made {
 	t.Helper()
-	config, err := os.ReadFile(filepath.Join(m.clone, ".goreleaser.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := testfiles.Read(t, filepath.Join(m.clone, ".goreleaser.yaml"))
 	one := strings.NewReplacer("[linux, darwin, windows]", "[linux]", "goarch: [amd64, arm64]", "goarch: [amd64]",
 		"[deb, rpm]", "[deb]").Replace(string(config))
 	// goreleaser wants a clean tree.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ratelimit/testbed/testfiles"
 )
 
 var full = flag.Bool("full", false, "make a whole release and install its packages; takes many minutes")
@@ -47,9 +49,6 @@ func run(t *testing.T, dir string, env []string, name string, args ...string) st
 // read returns the content of one of the repository's files.
 func read(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(repository, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, filepath.Join(repository, name))
 	return string(text)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 // packaged are files of both packages, with their permissions. All belong to root.
@@ -129,9 +130,7 @@ func (m made) testPages(t *testing.T) {
 		}
 		count++
 		file := filepath.Join(dir, filepath.Base(name))
-		if err := os.WriteFile(file, page, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testfiles.Write(t, file, page)
 		cmd := exec.CommandContext(t.Context(), man, "--warnings", "--local-file", file)
 		cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "MANWIDTH=80", "MAN_KEEP_STDERR=1")
 		var warnings strings.Builder

@@ -23,6 +23,7 @@ import (
 	"testing"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 // made is a release that goreleaser made of a copy of the repository.
@@ -180,10 +181,7 @@ func (m made) testSBOM(t *testing.T, end string, binary []byte) {
 
 // testChecksums compares checksums.txt with the files. It names all archives, packages and SBOMs.
 func (m made) testChecksums(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(m.dist, "checksums.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, filepath.Join(m.dist, "checksums.txt"))
 	var names []string
 	for line := range strings.Lines(string(text)) {
 		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
@@ -212,10 +210,7 @@ func (m made) testReproducible(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "elsewhere")
 	run(t, m.clone, nil, "git", "clone", "--quiet", ".", other)
 	run(t, other, nil, "make", "build", "VERSION="+m.tag)
-	built, err := os.ReadFile(filepath.Join(other, "bin/ratelimit"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	built := testfiles.Read(t, filepath.Join(other, "bin/ratelimit"))
 	if released := unpack(t, m.file("linux_amd64.tar.gz"))["ratelimit"]; !bytes.Equal(built, released) {
 		t.Errorf("make build makes %d bytes, the release has %d, and they differ", len(built), len(released))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 // firstCompared is the commit that is compared while there is no release: the first one whose records of holds in Redis
@@ -129,9 +130,7 @@ func TestVersionsShareCounters(t *testing.T) {
 	if err := os.Mkdir(rules, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(rules, "shared.yaml"), []byte(replicaRules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, filepath.Join(rules, "shared.yaml"), replicaRules)
 	for _, format := range []string{"v1", "v2"} {
 		t.Run(format, func(t *testing.T) {
 			redis := redistest.Start(t, redistest.Options{})

@@ -10,15 +10,13 @@ import (
 	"testing"
 
 	"ratelimit/testbed/measured"
+	"ratelimit/testbed/testfiles"
 )
 
 // The document has every attack, with what the code says of it, and a verdict if it was not measured. Each attack that
 // held has its figures.
 func TestDocument(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join(repository, documentFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testfiles.Read(t, filepath.Join(repository, documentFile))
 	document := string(data)
 	figures, err := os.ReadFile(filepath.Join(repository, figuresFile))
 	if err != nil || !strings.HasPrefix(string(figures), strings.Join(newReport().figureRows()[0], ",")+"\n") {

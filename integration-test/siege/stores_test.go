@@ -134,10 +134,7 @@ const clusterSlots = 16384
 
 // beforeFakeCluster starts it and has the service count in it.
 func beforeFakeCluster(x *trial, o *options) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		x.Fatal(err)
-	}
+	l := harness.Listen(x)
 	f := &fakeCluster{addr: l.Addr().String()}
 	x.state = f
 	slots := slotsReply()
@@ -225,10 +222,7 @@ func command(in *bufio.Reader) ([]string, error) {
 
 // The proxy passes everything on, and adds what it is told to.
 func TestChatterbox(t *testing.T) {
-	echo, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	echo := harness.Listen(t)
 	t.Cleanup(func() { _ = echo.Close() })
 	go func() {
 		conn, err := echo.Accept()

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -9,16 +8,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ratelimit/testbed/testfiles"
 )
 
 // The service's TestFigures reads every part of figures.txt and writes the golden file. Without that, only
 // a scrape would find a field that a line misspells. A part is read as a whole.
 func TestFigureTable(t *testing.T) {
 	t.Parallel()
-	golden, err := os.ReadFile(filepath.Join("testdata", "figures.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	golden := testfiles.Read(t, filepath.Join("testdata", "figures.txt"))
 	wild := strings.NewReplacer(`\$`, ".+", `\*`, ".+", `\.`, "[._]")
 	shown := func(f Figure) bool {
 		return slices.ContainsFunc([]string{f.StatName, f.MetricName}, func(name string) bool {

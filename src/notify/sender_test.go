@@ -2,7 +2,6 @@ package notify
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"ratelimit/src/rules"
+	"ratelimit/testbed/harness"
 )
 
 // failures keeps what OnFailure is told.
@@ -135,10 +135,7 @@ func TestSlowReceiver(t *testing.T) {
 // A dead address fails without its path in the error.
 func TestDeadReceiver(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	host := l.Addr().String()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

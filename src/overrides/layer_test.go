@@ -2,7 +2,6 @@ package overrides
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/limitertest"
+	"ratelimit/testbed/testfiles"
 )
 
 const shopRules = `
@@ -135,14 +135,10 @@ func TestReload(t *testing.T) {
 func TestFilesAndLists(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "tenants.csv"), []byte("acme,100\nbig,200\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, filepath.Join(dir, "tenants.csv"), "acme,100\nbig,200\n")
 	file := filepath.Join(dir, "rules.yaml")
 	const text = "domain: shop\ndescriptors:\n  - key: tenant\n    limits_from: tenants.csv\n    rate_limit: {unit: minute}\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, file, text)
 	files, _, err := filerules.Read(file)
 	if err != nil {
 		t.Fatal(err)

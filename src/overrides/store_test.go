@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 // stores returns a new, empty store of each kind.
@@ -175,23 +176,16 @@ func TestFile(t *testing.T) {
 	if again, cut := open(); state(again) != want || cut {
 		t.Errorf("after a restart: %s, want %s", state(again), want)
 	}
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := testfiles.Read(t, path)
 	if lines := strings.Count(string(whole), "\n"); lines != 7+MaxHistory {
 		t.Errorf("%d lines", lines)
 	}
-	if err := os.WriteFile(path, append(slices.Clone(whole), whole[:20]...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, path, append(slices.Clone(whole), whole[:20]...))
 	if again, cut := open(); state(again) != want || !cut {
 		t.Errorf("after a cut line: %s, %t, want %s", state(again), cut, want)
 	}
 	whole[200] ^= 1
-	if err := os.WriteFile(path, whole, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, path, whole)
 	if _, _, err := OpenFile(path); err == nil || !strings.Contains(err.Error(), path+":1:1: the line is damaged") {
 		t.Error(err)
 	}

@@ -1,7 +1,6 @@
 package rules_test
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -10,14 +9,12 @@ import (
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/limitertest"
+	"ratelimit/testbed/testfiles"
 )
 
 func loadFile(t testing.TB, path string) (*rules.Set, rules.Problems) {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testfiles.Read(t, path)
 	set, warnings, err := filerules.Load([]filerules.File{{Name: path, Data: data}}, compile.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"ratelimit/src/rules/divvyrules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/match"
+	"ratelimit/testbed/testfiles"
 )
 
 // TestLoad plays the cases of testdata/*.txt. A case is
@@ -38,10 +38,7 @@ func TestLoad(t *testing.T) {
 		t.Fatal("no cases", err)
 	}
 	for _, path := range paths {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := testfiles.Read(t, path)
 		_, text, _ := strings.Cut("\n"+string(data), "\n== ") // a remark may stand before the first case
 		for one := range strings.SplitSeq(text, "\n== ") {
 			title, body, _ := strings.Cut(one, "\n")

@@ -5,7 +5,6 @@ package rules_test
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/yamlrules"
+	"ratelimit/testbed/testfiles"
 )
 
 // pairKey is a key of a rule file with a value that is not its default, and what it needs
@@ -208,10 +208,7 @@ func TestPairsOfKeys(t *testing.T) {
 			}
 		}
 	}
-	want, err := os.ReadFile("testdata/pairs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := testfiles.Read(t, "testdata/pairs")
 	if got.String() != string(want) {
 		t.Errorf("got:\n%swant:\n%s", got.String(), want)
 	}

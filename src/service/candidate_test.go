@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"ratelimit/src/operator"
+	"ratelimit/testbed/testfiles"
 )
 
 // writeCandidate replaces a file of the candidate rules, which are in the directory next beside that of the live rules.
@@ -187,9 +188,7 @@ func TestCandidateBesideConfig(t *testing.T) {
 	if err := os.Mkdir(live, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(live, "rules.yaml"), []byte(oneRule), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, filepath.Join(live, "rules.yaml"), oneRule)
 	for _, tt := range []struct{ config, candidate, root, want string }{
 		{live, "next", "", filepath.Join(dir, "next")},
 		{live + "/", "next", "", filepath.Join(dir, "next")},

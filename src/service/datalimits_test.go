@@ -2,7 +2,6 @@ package service
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/limitertest"
+	"ratelimit/testbed/testfiles"
 )
 
 // Decisions by lines of a file count for the rule with limits_from, in each of several domains, also if the first one
@@ -26,9 +26,7 @@ func TestLimitsFromAreCountedByRule(t *testing.T) {
 		"b.yaml":   "domain: b\ndescriptors: [{key: y, limits_from: list.csv, rate_limit: {unit: day}}]\n",
 		"list.csv": "free,unlimited\nacme,7\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testfiles.Write(t, filepath.Join(dir, name), text)
 	}
 	files, _, err := filerules.Read(dir)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"ratelimit/testbed/harness"
 	"ratelimit/testbed/redistest"
 )
 
@@ -251,10 +252,7 @@ func TestDivvyReadsRulesFirst(t *testing.T) {
 }
 
 func TestDivvyCommandStatsdOverTCP(t *testing.T) {
-	statsd, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	statsd := harness.Listen(t)
 	defer func() { _ = statsd.Close() }()
 	host, port, _ := net.SplitHostPort(statsd.Addr().String())
 	s := launchDivvy(t, "bakery.ini", bakery, "STATSD_HOST="+host, "STATSD_PORT="+port, "STATSD_PREFIX=shop.",
@@ -350,10 +348,7 @@ func TestDivvyCommandRefuses(t *testing.T) {
 			t.Errorf("%s %s: %v, want %s", tt.name, tt.env, err, tt.want)
 		}
 	}
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := harness.Listen(t)
 	defer func() { _ = taken.Close() }()
 	_, port, _ := net.SplitHostPort(taken.Addr().String())
 	if err := launchDivvy(t, "a.ini", bakery, "PORT="+port).wait(); err == nil ||

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -22,6 +21,7 @@ import (
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/memcachedtest"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 	"ratelimit/testbed/xdstest"
 )
 
@@ -130,14 +130,9 @@ func TestFigures(t *testing.T) {
 
 	path := filepath.Join("..", "..", "src", "metrics", "testdata", "figures.txt")
 	if *updateFigures {
-		if err := os.WriteFile(path, []byte(all.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testfiles.Write(t, path, all.String())
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := testfiles.Read(t, path)
 	if got := []byte(all.String()); !bytes.Equal(got, want) {
 		compareLines(t, string(got), string(want))
 	}

@@ -7,13 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 func TestTakenPorts(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	defer func() { _ = l.Close() }()
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {
@@ -58,9 +58,7 @@ func testUnixSocket(t *testing.T, engine string) {
 		t.Errorf("a second start: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, file, "mine")
 	if err := launch(t, oneRule, engine, "GRPC_UDS="+file).wait(); err == nil ||
 		!strings.Contains(err.Error(), "is no socket") {
 		t.Errorf("a file in the way: %v", err)

@@ -2,8 +2,6 @@ package service
 
 import (
 	"fmt"
-	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -12,6 +10,7 @@ import (
 
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 const redisRules = `
@@ -55,9 +54,7 @@ func TestRedisAsDocumentedUpstream(t *testing.T) {
 func TestRedisAtUpstreamsSocket(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{UnixSocket: true})
 	noSocket := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(noSocket, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, noSocket, "")
 	for _, tt := range []struct{ socket, variable, store string }{
 		{server.Socket, "BACKEND_TYPE=", "redis"},
 		{server.Socket, "BACKEND_TYPE=memory", "memory"},
@@ -234,10 +231,7 @@ func TestRedisBreaker(t *testing.T) {
 
 func TestRedisStartupLimit(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	addr := l.Addr().String()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
@@ -389,16 +383,12 @@ func TestRedisTLSAndPasswordFile(t *testing.T) {
 		Args: []string{"--tls-auth-clients", "yes"},
 	})
 	file := filepath.Join(t.TempDir(), "auth")
-	if err := os.WriteFile(file, []byte("me:wrong\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, file, "me:wrong\n")
 	s := launch(t, redisRules, "REDIS_URL=rediss://"+server.Addr, "REDIS_AUTH_FILE="+file, "REDIS_TLS_CACERT="+certs.CA,
 		"REDIS_TLS_CLIENT_CERT="+certs.Client.Cert, "REDIS_TLS_CLIENT_KEY="+certs.Client.Key, "REDIS_TIMEOUT=2s",
 		"REDIS_STARTUP_INITIAL_INTERVAL=50ms", "REDIS_STARTUP_MAX_INTERVAL=100ms")
 	s.until("refused by Redis", s.logged("WRONGPASS"))
-	if err := os.WriteFile(file, []byte("me:secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, file, "me:secret\n")
 	s.until("ready", s.healthy)
 	s.until("an answer", func() bool { return s.ask("1") == 200 })
 	if strings.Contains(s.log.String(), "secret") || strings.Contains(s.log.String(), "me:wrong") {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"ratelimit/testbed/testfiles"
 )
 
 func TestReload(t *testing.T) {
@@ -80,9 +82,7 @@ func TestStartWithNothing(t *testing.T) {
 	s := launch(t, oneRule, "RUNTIME_ROOT="+dir, "RUNTIME_APPDIRECTORY=.", "RUNTIME_SUBDIRECTORY=.")
 	s.until("ready", s.healthy)
 	s.until("a warning", s.logged("there are no rules, so everything passes: "+dir+" holds no rule files"))
-	if err := os.WriteFile(filepath.Join(dir, "without-suffix"), []byte(oneRule), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, filepath.Join(dir, "without-suffix"), oneRule)
 	s.until("rules", func() bool {
 		_, page := s.get("http", "/readyz")
 		return strings.Contains(page, "1 domain") && !strings.Contains(page, "passes")
@@ -93,9 +93,7 @@ func TestStartWithNothing(t *testing.T) {
 func TestStartWithBackups(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "shop.yaml.bak"), []byte(oneRule), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, filepath.Join(dir, "shop.yaml.bak"), oneRule)
 	s := launch(t, oneRule, "RUNTIME_ROOT="+dir, "RUNTIME_APPDIRECTORY=.", "RUNTIME_SUBDIRECTORY=.")
 	s.until("what was left out", s.logged("which leaves out shop.yaml.bak"))
 	if s.healthy() {

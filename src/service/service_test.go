@@ -26,6 +26,7 @@ import (
 	"ratelimit/src/settings"
 	"ratelimit/src/tools/suggest"
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 // buffer is a text that several goroutines may write and read.
@@ -120,9 +121,7 @@ func TestServeUnknownVariables(t *testing.T) {
 // --config replaces the three variables that name the rules.
 func TestServeConfig(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(oneRule), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, filepath.Join(dir, "rules.yaml"), oneRule)
 	for _, tt := range []struct{ config, root, want string }{
 		{dir, "", ""},
 		{filepath.Join(dir, "rules.yaml"), "", ""},

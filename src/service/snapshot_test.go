@@ -12,6 +12,7 @@ import (
 	"ratelimit/src/backend/memory"
 	"ratelimit/src/backend/snapshot"
 	"ratelimit/testbed/limitertest"
+	"ratelimit/testbed/testfiles"
 )
 
 // stopped stops s, as a supervisor does.
@@ -51,9 +52,7 @@ func TestCountersSurviveARestart(t *testing.T) {
 func TestDamagedSnapshot(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "counters")
-	if err := os.WriteFile(path, []byte("something else"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, path, "something else")
 	s := launch(t, oneRule, "MEMORY_SNAPSHOT="+path)
 	s.until("ready", s.healthy)
 	if !s.logged("level=warning")() ||

@@ -1,7 +1,6 @@
 package service
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"ratelimit/testbed/memcachedtest"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 func TestPrometheus(t *testing.T) {
@@ -58,10 +58,7 @@ func TestPrometheus(t *testing.T) {
 	s.ask("1")
 	_, withMemcache := s.get("prometheus", "/metrics")
 	body += withRedis + withMemcache
-	monitoring, err := os.ReadFile("../../docs/monitoring.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	monitoring := testfiles.Read(t, "../../docs/monitoring.md")
 	_, table, _ := strings.Cut(string(monitoring), "\n| metric |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	for _, row := range strings.Split(table, "\n")[1:] {

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 // serving asks gRPC's health service, about a limit and for a quota over TLS. The rules have no quotas.
@@ -149,24 +150,14 @@ func (s *service) replaceCertificates(c *harness.Certificates, live harness.Pair
 		defer func() { _ = conn.Close() }()
 		return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
 	}
-	other, err := os.ReadFile(c.Server.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(live.Cert, other, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	other := testfiles.Read(t, c.Server.Cert)
+	testfiles.Write(t, live.Cert, other)
 	s.until("a half is refused", s.logged("the http port keeps its old certificates"))
 	if name := shown(); name != "live" {
 		t.Errorf("the server is %q", name)
 	}
-	key, err := os.ReadFile(c.Server.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(live.Key, key, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	key := testfiles.Read(t, c.Server.Key)
+	testfiles.Write(t, live.Key, key)
 	s.until("the pair is taken", func() bool { return shown() == "server" })
 	s.until("by gRPC, too", s.logged("the grpc port has new certificates"))
 	if err := s.serving(good.Clone()); err != nil {

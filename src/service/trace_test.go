@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -25,6 +24,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
+	"ratelimit/testbed/harness"
 	"ratelimit/testbed/redistest"
 )
 
@@ -53,10 +53,7 @@ func startCollector(t *testing.T, protocol string) *collector {
 // address.
 func serveOTLP(t *testing.T, protocol string, register func(*grpc.Server), h http.Handler) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	if protocol == "grpc" {
 		srv := grpc.NewServer()
 		register(srv)
@@ -415,15 +412,9 @@ func TestTracesAreFlushed(t *testing.T) {
 
 // A collector that is unreachable or never answers delays no request.
 func TestCollectorAway(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	silent := harness.Listen(t)
 	defer func() { _ = silent.Close() }()
-	away, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	away := harness.Listen(t)
 	gone := away.Addr().String()
 	if err := away.Close(); err != nil {
 		t.Fatal(err)

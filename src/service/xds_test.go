@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +16,7 @@ import (
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 	"ratelimit/testbed/xdstest"
 )
 
@@ -231,10 +231,7 @@ func serverTLS(t *testing.T, c *harness.Certificates, pair harness.Pair) grpc.Se
 	if err != nil {
 		t.Fatal(err)
 	}
-	pem, err := os.ReadFile(c.CA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pem := testfiles.Read(t, c.CA)
 	clients := x509.NewCertPool()
 	if !clients.AppendCertsFromPEM(pem) {
 		t.Fatal("no authority")
@@ -356,17 +353,9 @@ func TestXDSCertificatesChange(t *testing.T) {
 
 	// The same path now has another authority.
 	m.Stop()
-	other, err := os.ReadFile(c.OtherCA)
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, err := os.ReadFile(c.CA)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(c.CA, append(own, other...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	other := testfiles.Read(t, c.OtherCA)
+	own := testfiles.Read(t, c.CA)
+	testfiles.Write(t, c.CA, append(own, other...))
 	m = xdstest.Start(t, listenLocal(t, l.Addr().String()), serverTLS(t, c, c.OtherServer))
 	m.Publish(t, "default", "2", domain(3))
 	s.until("the rules of the new server", func() bool {

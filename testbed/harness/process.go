@@ -134,6 +134,16 @@ func FreePort() (int, error) {
 // returnedPorts has the ports that FreePort has returned.
 var returnedPorts sync.Map
 
+// Listen returns a listener on a free port of this host.
+func Listen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // firstEphemeralPort returns the lowest port that the kernel gives to outgoing connections.
 func firstEphemeralPort() int {
 	var port int

@@ -1,4 +1,4 @@
-// Package testfiles has the rule files of the tests and examples, as seeds for fuzz tests.
+// Package testfiles reads and writes files of tests, and has the rule files of tests and examples as seeds.
 package testfiles
 
 import (

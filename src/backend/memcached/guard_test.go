@@ -18,10 +18,7 @@ import (
 // liar is a server that answers each line with what reply says, and checks truly.
 func liar(t testing.TB, reply func(line string, to net.Conn)) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"testing"
 	"time"
@@ -10,16 +9,14 @@ import (
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 // With the eviction policy of the example, a flood of keys that callers let live for 100 years, as with CL.THROTTLE,
 // takes away no limit that is in use.
 func TestFloodOfLongLivedKeys(t *testing.T) {
 	t.Parallel()
-	manifest, err := os.ReadFile("../../../examples/kubernetes/redis.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifest := testfiles.Read(t, "../../../examples/kubernetes/redis.yaml")
 	policy := regexp.MustCompile(`--maxmemory-policy, ([a-z-]+)`).FindSubmatch(manifest)
 	if policy == nil {
 		t.Fatal("the example sets no policy")

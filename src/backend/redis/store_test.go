@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -20,6 +19,7 @@ import (
 	"ratelimit/testbed/backendtest"
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 // me is a user with a password.
@@ -569,10 +569,7 @@ func TestNew(t *testing.T) {
 // documentedRights returns a command that makes the user "me", who may send only the commands that docs/redis.md lists.
 func documentedRights(t *testing.T) []any {
 	t.Helper()
-	page, err := os.ReadFile("../../../docs/redis.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testfiles.Read(t, "../../../docs/redis.md")
 	_, text, found := strings.Cut(string(page), "| for | commands |\n")
 	text, _, ends := strings.Cut(text, "| Cluster |")
 	if !found || !ends {

@@ -147,10 +147,7 @@ func testSpread(t *testing.T, s *Store) {
 // PONG, unless that is an error.
 func parrot(t testing.TB, say func(words []string) string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	parrotAt(t, l, say)
 	return l.Addr().String()
 }

@@ -13,10 +13,7 @@ import (
 
 // A reply that has arrived is read also when this process comes to it after the deadline.
 func TestReplyBeforeLateReader(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := harness.Listen(t)
 	defer func() { _ = listener.Close() }()
 	client, err := net.Dial("tcp", listener.Addr().String())
 	if err != nil {

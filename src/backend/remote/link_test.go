@@ -3,9 +3,10 @@ package remote
 import (
 	"context"
 	"errors"
-	"net"
 	"testing"
 	"time"
+
+	"ratelimit/testbed/harness"
 )
 
 // greedyProtocol waits for a greeting of the server.
@@ -18,10 +19,7 @@ func (greedyProtocol) Open(_ context.Context, c *Conn) error {
 
 // The end of the context ends the opening of a connection, whatever the server does.
 func TestOpeningEndsWithContext(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := harness.Listen(t)
 	defer func() { _ = listener.Close() }()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {

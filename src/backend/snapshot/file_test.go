@@ -18,6 +18,7 @@ import (
 	"ratelimit/src/backend"
 	"ratelimit/src/backend/memory"
 	"ratelimit/testbed/limitertest"
+	"ratelimit/testbed/testfiles"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -108,9 +109,7 @@ func TestRefusedFilesAreKept(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "counters")
 	for i := range 3 {
-		if err := os.WriteFile(path, fmt.Append(nil, "foreign ", i), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testfiles.Write(t, path, fmt.Append(nil, "foreign ", i))
 		f, start, err := open(t, path)
 		if err != nil || start.Found || start.Refused == nil || !strings.HasPrefix(start.RefusedPath, path+".refused-2") {
 			t.Fatalf("%+v, %v", start, err)
@@ -165,9 +164,7 @@ func TestAfterACrash(t *testing.T) {
 	if err := f.Write(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path+".tmp", []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, path+".tmp", "half")
 	f, start := reopen(t, f)
 	if !start.Found {
 		t.Errorf("%+v", start)

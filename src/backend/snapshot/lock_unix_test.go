@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"ratelimit/testbed/testfiles"
 )
 
 // A file in place of the lock file is not changed, and the error names it.
@@ -27,9 +29,7 @@ func TestLockFileChangesNoOther(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			target, path := filepath.Join(dir, "target"), filepath.Join(dir, "counters")
-			if err := os.WriteFile(target, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testfiles.Write(t, target, text)
 			if err := put(target, path+".lock"); err != nil {
 				t.Fatal(err)
 			}
@@ -50,9 +50,7 @@ func TestLockFileChangesNoOther(t *testing.T) {
 func TestLockFileOfEarlierProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "counters")
-	if err := os.WriteFile(path+".lock", []byte("1234567890123\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, path+".lock", "1234567890123\n")
 	for range 2 {
 		f, _, err := open(t, path)
 		if err != nil {

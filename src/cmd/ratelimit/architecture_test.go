@@ -5,13 +5,14 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"ratelimit/testbed/testfiles"
 )
 
 // projectRoot is the project's root, seen from this package.
@@ -90,10 +91,7 @@ func addImports(t *testing.T, found map[string][]string, base, dir string) {
 }
 
 func TestArchitecture(t *testing.T) {
-	doc, err := os.ReadFile(filepath.Join(projectRoot, "src", "imports.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := testfiles.Read(t, filepath.Join(projectRoot, "src", "imports.md"))
 	allowed := make(map[string][]string)
 	for _, row := range tableRows(string(doc), "package") {
 		for _, pkg := range words(row[0]) {
@@ -187,10 +185,7 @@ func namesByPackage(t *testing.T) map[string]map[string]bool {
 // TestArchitectureDistance counts the packages that name a feature and are not its rooms: by an import, or by an
 // identifier with one of the feature's words. src/imports.md has the ceilings, which only fall.
 func TestArchitectureDistance(t *testing.T) {
-	doc, err := os.ReadFile(filepath.Join(projectRoot, "src", "imports.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := testfiles.Read(t, filepath.Join(projectRoot, "src", "imports.md"))
 	rows, found := tableRows(string(doc), "feature"), namesByPackage(t)
 	if len(rows) < 10 {
 		t.Fatalf("the table of features has %d rows", len(rows))

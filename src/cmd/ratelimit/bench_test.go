@@ -14,6 +14,7 @@ import (
 	"ratelimit/src/tools/bench"
 	"ratelimit/src/tools/command"
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 func TestBench(t *testing.T) {
@@ -64,9 +65,7 @@ func TestBenchWithoutAnswers(t *testing.T) {
 	s := launch(t, oneRule)
 	s.until("ready", s.healthy)
 	file := filepath.Join(t.TempDir(), "requests.jsonl")
-	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, file, "{}")
 	code, out, errOut := call(t, "ratelimit", "bench", "--requests-file", file, "--requests", "10", "--warmup", "0s",
 		"--address", s.address("grpc"))
 	if code != command.ExitError || !strings.Contains(out, "error INVALID_ARGUMENT") ||

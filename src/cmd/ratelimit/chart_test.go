@@ -1,12 +1,12 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"ratelimit/src/settings"
+	"ratelimit/testbed/testfiles"
 )
 
 // holdChartFile compares a generated file of the Helm chart with what it must be, or writes it with -update.
@@ -14,9 +14,7 @@ func holdChartFile(t *testing.T, name, want string) {
 	t.Helper()
 	path := "deploy/helm/ratelimit/files/" + name
 	if *update {
-		if err := os.WriteFile(filepath.Join(projectRoot, path), []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testfiles.Write(t, filepath.Join(projectRoot, path), want)
 		return
 	}
 	if document(t, path) != want {

@@ -25,6 +25,8 @@ import (
 
 	"ratelimit/src/settings"
 	"ratelimit/src/tools/command"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 func TestClient(t *testing.T) {
@@ -85,10 +87,7 @@ descriptors:
 func TestClientErrors(t *testing.T) {
 	s := launch(t, "domain: d\ndescriptors: [{key: ip, rate_limit: {unit: year, requests_per_unit: 2}}]\n")
 	s.until("ready", s.healthy)
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := harness.Listen(t)
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -232,9 +231,7 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 		certFile: {Type: "CERTIFICATE", Bytes: cert},
 		keyFile:  {Type: "PRIVATE KEY", Bytes: der},
 	} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testfiles.Write(t, file, pem.EncodeToMemory(block))
 	}
 	return certFile, keyFile
 }
@@ -260,10 +257,7 @@ func TestClientTLS(t *testing.T) {
 		ClientAuth:   tls.RequireAnyClientCert,
 	})))
 	pb.RegisterRateLimitServiceServer(srv, tlsServer{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	defer func() {
@@ -417,9 +411,7 @@ func TestHelpTexts(t *testing.T) {
 		fmt.Fprintf(&all, "$ ratelimit %s --help\n%s\n", cmd, help)
 	}
 	if *update {
-		if err := os.WriteFile(name, []byte(all.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testfiles.Write(t, name, all.String())
 	}
 	want, err := os.ReadFile(name)
 	if err != nil || string(want) != all.String() {

@@ -22,6 +22,7 @@ import (
 	"ratelimit/src/tools/command"
 	"ratelimit/src/tools/suggest"
 	"ratelimit/testbed/limitertest"
+	"ratelimit/testbed/testfiles"
 )
 
 var update = flag.Bool("update", false, "write the tables of settings and testdata/help.txt anew")
@@ -29,10 +30,7 @@ var update = flag.Bool("update", false, "write the tables of settings and testda
 // document reads a file by its path in the repository.
 func document(t *testing.T, name string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(projectRoot, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testfiles.Read(t, filepath.Join(projectRoot, name))
 	return string(data)
 }
 
@@ -237,9 +235,7 @@ func readWithData(t *testing.T, f filerules.File) []filerules.File {
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join(projectRoot, "examples", "tenants", "rules"))); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "tenants.yaml"), f.Data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, filepath.Join(dir, "tenants.yaml"), f.Data)
 	files, _, err := filerules.Read(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -264,9 +260,7 @@ func TestDocumentsTests(t *testing.T) {
 			if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(dir, sub, name), []byte(e.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testfiles.Write(t, filepath.Join(dir, sub, name), e.text)
 		}
 		if code, out, errOut := call(t, "ratelimit", "test", filepath.Join(dir, "tests")); code != 0 {
 			t.Errorf("%s: exit %d\n%s%s", page, code, out, errOut)
@@ -383,10 +377,7 @@ func exampleRules(t *testing.T) (*rules.Set, error) {
 		t.Fatalf("no examples: %v", err)
 	}
 	for _, path := range paths {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := testfiles.Read(t, path)
 		files = append(files, filerules.File{Name: path, Data: data})
 	}
 	set, _, err := filerules.Load(files, compile.Options{})
@@ -395,10 +386,7 @@ func exampleRules(t *testing.T) (*rules.Set, error) {
 
 // Every make target and every file that the documents name exists.
 func TestDocumentsNameWhatExists(t *testing.T) {
-	makefile, err := os.ReadFile(filepath.Join(projectRoot, "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	makefile := testfiles.Read(t, filepath.Join(projectRoot, "Makefile"))
 	for _, doc := range append(documents(t), "CONTRIBUTING.md", "SECURITY.md", "deploy/helm/ratelimit/README.md") {
 		data := document(t, doc)
 		for _, m := range regexp.MustCompile("(?:`|\n)make ([a-z0-9_-]+)").FindAllStringSubmatch(data, -1) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"ratelimit/testbed/testfiles"
 )
 
 // maxColumns is how long a line of Go source may be. A tab counts as one column.
@@ -36,10 +38,7 @@ func TestLineLengths(t *testing.T) {
 // tooLongLines returns the numbers of the lines of a file that are too long.
 func tooLongLines(t *testing.T, path string) (numbers []int) {
 	t.Helper()
-	source, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := testfiles.Read(t, path)
 	var withText map[int]bool
 	for i, line := range strings.Split(string(source), "\n") {
 		if utf8.RuneCountInString(line) <= maxColumns {

@@ -13,6 +13,7 @@ import (
 	"ratelimit/src/operator/explain"
 	"ratelimit/src/tools/command"
 	"ratelimit/src/tools/ruletest"
+	"ratelimit/testbed/testfiles"
 )
 
 // The program prints the committed schema.
@@ -22,10 +23,7 @@ func TestSchemaFile(t *testing.T) {
 		t.Fatalf("exit %d: %s", code, errOut)
 	}
 	path := filepath.Join(projectRoot, "api", "ratelimit.schema.json")
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testfiles.Read(t, path)
 	if string(data) != out {
 		t.Error("api/ratelimit.schema.json is not what `ratelimit schema` prints")
 	}

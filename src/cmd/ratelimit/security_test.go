@@ -9,15 +9,13 @@ import (
 	"testing"
 
 	"ratelimit/src/settings"
+	"ratelimit/testbed/testfiles"
 )
 
 // The table of bounds in SECURITY.md names a test for each bound. The tests and settings
 // that SECURITY.md names exist.
 func TestSecurityTable(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join(projectRoot, "SECURITY.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testfiles.Read(t, filepath.Join(projectRoot, "SECURITY.md"))
 	_, table, found := strings.Cut(string(data), "\n## What callers may send\n")
 	table, _, end := strings.Cut(table, "\n## ")
 	if !found || !end {

@@ -12,6 +12,7 @@ import (
 	"ratelimit/src/tools/command"
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 const (
@@ -28,9 +29,7 @@ func simulateFiles(t *testing.T, files map[string]string) (dir string) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testfiles.Write(t, path, text)
 	}
 	return dir
 }

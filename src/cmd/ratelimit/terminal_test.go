@@ -8,6 +8,8 @@ import (
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"ratelimit/testbed/testfiles"
 )
 
 // Names and texts of files cannot control the terminal, whichever command prints them: not by escape sequences, and not
@@ -21,9 +23,7 @@ func TestFilesDoNotControlTheTerminal(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testfiles.Write(t, path, text)
 		return path
 	}
 	const texts = `"d\e[31m\u009b\n\u202e"`

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ratelimit/testbed/testfiles"
 )
 
 // The tests of the example rules pass.
@@ -23,7 +25,5 @@ func writeFile(t *testing.T, name, text string) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, name, text)
 }

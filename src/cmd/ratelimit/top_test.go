@@ -3,13 +3,13 @@ package main
 import (
 	"encoding/json"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"ratelimit/src/tools/command"
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 // top and denials show what a service has denied, if they have its token.
@@ -19,9 +19,7 @@ func TestTopAndDenials(t *testing.T) {
 	s.until("ready", s.healthy)
 	address := s.address("debug")
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, token, "secret\n")
 	for range 3 {
 		if code := s.ask("10.0.0.7\u202e"); code != http.StatusOK && code != http.StatusTooManyRequests {
 			t.Fatal(code)

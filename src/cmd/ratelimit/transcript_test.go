@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"ratelimit/testbed/testfiles"
 )
 
 var (
@@ -48,10 +50,7 @@ func TestTranscripts(t *testing.T) {
 
 func playTranscript(t *testing.T, path string) {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, path)
 	dir := t.TempDir()
 	t.Chdir(dir)
 	script, files := string(text), ""
@@ -81,9 +80,7 @@ func playTranscript(t *testing.T, path string) {
 		}
 	}
 	if *update {
-		if err := os.WriteFile(path, []byte(got.String()+files), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testfiles.Write(t, path, got.String()+files)
 	}
 	wanted := strings.Split(script, "\n")
 	for i, line := range strings.Split(got.String(), "\n") {
@@ -107,10 +104,7 @@ func serveTranscript(t *testing.T) *running {
 	if err != nil {
 		return nil
 	}
-	requests, err := os.ReadFile("requests")
-	if err != nil {
-		t.Fatal(err)
-	}
+	requests := testfiles.Read(t, "requests")
 	s := launch(t, string(rules))
 	s.until("ready", s.healthy)
 	for line := range strings.FieldsSeq(string(requests)) {

@@ -17,6 +17,7 @@ import (
 
 	"ratelimit/src/files/certs"
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,10 +36,7 @@ func newFiles(t *testing.T, pair harness.Pair, ca string) files {
 func (f files) put(t *testing.T, pair harness.Pair, ca string) {
 	t.Helper()
 	for to, from := range map[string]string{f.cert: pair.Cert, f.key: pair.Key, f.ca: ca} {
-		text, err := os.ReadFile(from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testfiles.Read(t, from)
 		write(t, to, string(text))
 	}
 }
@@ -46,9 +44,7 @@ func (f files) put(t *testing.T, pair harness.Pair, ca string) {
 // write replaces a file in one step.
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, path+".new", text)
 	if err := os.Rename(path+".new", path); err != nil {
 		t.Fatal(err)
 	}
@@ -311,10 +307,7 @@ func TestReplaced(t *testing.T) {
 		t.Errorf("it ends in %v", until)
 	}
 
-	text, err := os.ReadFile(second.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, second.Cert)
 	write(t, r.f.cert, string(text))
 	r.change("private key does not match")
 	r.expect("half of a pair", "server", r.c.Client)

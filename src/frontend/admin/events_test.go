@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"ratelimit/src/operator"
+	"ratelimit/testbed/harness"
 )
 
 // streamRecorder is a ResponseWriter that keeps each write.
@@ -190,10 +190,7 @@ func TestEventsEnd(t *testing.T) {
 // Timeouts of the server are for whole answers. A stream goes on, and ends when the server closes.
 func TestEventsOverTCP(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := harness.Listen(t)
 	server := &http.Server{
 		Handler: pagesWith(newFakeFigures().source()), ReadTimeout: 500 * time.Millisecond,
 		WriteTimeout: 500 * time.Millisecond,

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"ratelimit/src/operator"
+	"ratelimit/testbed/harness"
 )
 
 // fakeRecordings write lines, and then wait for the end of the context if they are asked to.
@@ -179,10 +179,7 @@ func TestRecordOverTCP(t *testing.T) {
 		ended <- errors.Join(err, ctx.Err())
 		return err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := harness.Listen(t)
 	server := &http.Server{
 		Handler: DebugPages{Record: record}.Handler(), ReadTimeout: 500 * time.Millisecond,
 		WriteTimeout: 500 * time.Millisecond,

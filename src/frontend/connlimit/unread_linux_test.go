@@ -6,16 +6,15 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"ratelimit/testbed/harness"
 )
 
 // A client that reads nothing is closed although no write to it is blocked; one that
 // reads, and one that has nothing to read, are not.
 func TestUnread(t *testing.T) {
 	t.Parallel()
-	raw, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := harness.Listen(t)
 	l := New(raw, Config{MaxConnections: 10, UnreadTimeout: time.Second})
 	t.Cleanup(func() { _ = l.Close() })
 	// connect returns the service's end and the client's.

@@ -344,10 +344,7 @@ func TestShutdown(t *testing.T) {
 // A client that never stops sending does not delay Shutdown.
 func TestShutdownUnderLoad(t *testing.T) {
 	s := build(t, Config{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	c := dial(t, l.Addr().String())

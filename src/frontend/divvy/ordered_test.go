@@ -1,12 +1,12 @@
 package divvy
 
 import (
-	"os"
 	"testing"
 
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/limitertest"
+	"ratelimit/testbed/testfiles"
 )
 
 // If exactly one ordered list is loaded, it decides HITs that name no domain.
@@ -56,10 +56,7 @@ creditLimit = 2
 resetSeconds = 10
 matchPolicy = canary
 `
-	example, err := os.ReadFile("../../../examples/divvy/example-config.ini")
-	if err != nil {
-		t.Fatal(err)
-	}
+	example := testfiles.Read(t, "../../../examples/divvy/example-config.ini")
 	set := limitertest.Load(t, []filerules.File{
 		{Name: "promised.ini", Data: []byte(promised)},
 		{Name: "example.ini", Data: example},

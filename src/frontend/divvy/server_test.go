@@ -113,10 +113,7 @@ func build(tb testing.TB, cfg Config) *Server {
 // startConn serves on a free port until the test ends.
 func start(tb testing.TB, s *Server) (addr string) {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	l := harness.Listen(tb)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	tb.Cleanup(func() {

@@ -49,10 +49,7 @@ type testServer struct {
 // request, and Handler with the whole body.
 func startServer(t testing.TB, cfg Config) *testServer {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	return startServerOn(t, cfg, l)
 }
 

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"ratelimit/testbed/harness"
 )
 
 // FuzzAgainstGRPCGo plays the same calls to this package and to grpc-go's own server, and compares the answers.
@@ -21,10 +23,7 @@ func FuzzAgainstGRPCGo(f *testing.F) {
 	cfg.Decide, cfg.Handler = decideAsHandler, OnlyGRPC(cfg.Handler)
 	own := startServer(f, cfg)
 	theirs := newGRPC()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		f.Fatal(err)
-	}
+	l := harness.Listen(f)
 	served := make(chan error, 1)
 	go func() { served <- theirs.Serve(l) }()
 	f.Cleanup(func() {

@@ -29,6 +29,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 const (
@@ -368,10 +369,7 @@ func TestGRPCRefusals(t *testing.T) {
 func TestGRPCWithTLS(t *testing.T) {
 	t.Parallel()
 	certs := harness.NewCertificates(t)
-	pem, err := os.ReadFile(certs.CA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pem := testfiles.Read(t, certs.CA)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
 	cfg := grpcConfig()

@@ -2,7 +2,6 @@ package resp
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/limitertest"
+	"ratelimit/testbed/testfiles"
 )
 
 // inWords writes the reply that text starts with as redis-cli does, and returns the rest of text. indent is the space
@@ -42,10 +42,7 @@ func inWords(text, indent string) (words, rest string) {
 func TestDocument(t *testing.T) {
 	t.Parallel()
 	read := func(name string) string {
-		text, err := os.ReadFile("../../../docs/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testfiles.Read(t, "../../../docs/"+name)
 		return string(text)
 	}
 	page := read("resp.md")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -85,10 +84,7 @@ func startWithoutRules(t *testing.T, cfg rls.ServerConfig) *fixture {
 	f.divider = quota.New(quota.Config{Limiter: f.limiter, Backend: store})
 	cfg.Register = New(Config{Divider: f.divider, Rules: f.limiter.Rules}).Register
 	f.server = rls.NewServer(rls.New(rls.Config{Limiter: f.limiter}), cfg)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	f.addr = l.Addr().String()
 	go func() { f.served <- f.server.Serve(l) }()
 	ctx, cancel := context.WithCancel(context.Background())

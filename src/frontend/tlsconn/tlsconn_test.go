@@ -60,10 +60,7 @@ func startServer(t *testing.T, certs *harness.Certificates) *server {
 		t.Fatal(err)
 	}
 	cfg := &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	s := &server{Listener: l}
 	t.Cleanup(func() {
 		_ = l.Close()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ratelimit/src/metrics"
+	"ratelimit/testbed/testfiles"
 )
 
 // A mapping file is replaced by the built-in mapping, or scrapes work with it whatever it maps to.
@@ -34,9 +35,7 @@ func FuzzMapping(f *testing.F) {
 			return
 		}
 		path := filepath.Join(dir, "mapping.yaml")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testfiles.Write(t, path, text)
 		var v values
 		for i, name := range []string{
 			"a.x.hits", "a.hits", "a.é", "b", "ratelimit.service.rate_limit.d.k_v.over_limit",

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"reflect"
 	"regexp"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/limitertest"
+	"ratelimit/testbed/testfiles"
 )
 
 var update = flag.Bool("update", false, "write testdata/explain.txt anew")
@@ -164,10 +164,7 @@ func holdToSchema(t testing.TB, report *explain.Report) {
 // the state of the counters.
 func TestText(t *testing.T) {
 	const file = "testdata/explain.txt"
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testfiles.Read(t, file)
 	head := regexp.MustCompile(`(?m)^-- (.*) --\n`)
 	intro, rest, _ := strings.Cut(string(data), "== ")
 	out := intro
@@ -210,9 +207,7 @@ func TestText(t *testing.T) {
 		out = strings.TrimRight(out, "\n") + "\n\n"
 	}
 	if *update {
-		if err := os.WriteFile(file, []byte(strings.TrimRight(out, "\n")+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testfiles.Write(t, file, strings.TrimRight(out, "\n")+"\n")
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/reload"
+	"ratelimit/testbed/testfiles"
 )
 
 // loader loads versions of rules one after the other, as a service does.
@@ -27,9 +28,7 @@ func newLoader(t testing.TB) *loader {
 func (l *loader) load(t testing.TB, files map[string]string) *rules.Set {
 	t.Helper()
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(l.dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testfiles.Write(t, filepath.Join(l.dir, name), text)
 		if text == "" {
 			_ = os.Remove(filepath.Join(l.dir, name))
 		}

@@ -2,7 +2,6 @@ package divvyrules_test
 
 import (
 	"errors"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/divvyrules"
 	"ratelimit/src/rules/filerules"
+	"ratelimit/testbed/testfiles"
 )
 
 // FuzzINI and FuzzJSON read whatever comes: nothing panics, the same text gives
@@ -32,19 +32,13 @@ func FuzzJSON(f *testing.F) {
 }
 
 func seedDivvy(f *testing.F, form string) {
-	data, err := os.ReadFile("../testdata/divvy.txt")
-	if err != nil {
-		f.Fatal(err)
-	}
+	data := testfiles.Read(f, "../testdata/divvy.txt")
 	for section := range strings.SplitSeq(string(data), "\n-- ") {
 		if name, text, ok := strings.Cut(section, " --\n"); ok && strings.HasSuffix(name, "."+form) {
 			f.Add([]byte(text))
 		}
 	}
-	example, err := os.ReadFile("../../../examples/divvy/example-config." + form)
-	if err != nil {
-		f.Fatal(err)
-	}
+	example := testfiles.Read(f, "../../../examples/divvy/example-config."+form)
 	f.Add(example)
 }
 

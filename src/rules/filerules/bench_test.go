@@ -1,7 +1,6 @@
 package filerules
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -40,9 +39,7 @@ func measure(b *testing.B, name string, step func(b *testing.B)) {
 func BenchmarkFleet(b *testing.B) {
 	dir := b.TempDir()
 	for name, text := range testfiles.Fleet(10_000, 40) {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			b.Fatal(err)
-		}
+		testfiles.Write(b, filepath.Join(dir, name), text)
 	}
 	read := func(b *testing.B) []reload.Part {
 		files, _, err := Read(dir)

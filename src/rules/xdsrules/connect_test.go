@@ -8,15 +8,14 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"ratelimit/testbed/harness"
 )
 
 // Each connection has the kernel look after its peer, whatever copies of the
 // credentials gRPC makes.
 func TestProbing(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	t.Cleanup(func() { _ = l.Close() })
 	dialer := net.Dialer{KeepAlive: -1}
 	conn, err := dialer.DialContext(t.Context(), "tcp", l.Addr().String())

@@ -3,7 +3,6 @@ package yamlrules
 import (
 	"encoding/json"
 	"maps"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -11,15 +10,13 @@ import (
 
 	"ratelimit/api"
 	"ratelimit/src/rules/compile"
+	"ratelimit/testbed/testfiles"
 )
 
 // Every key of the rule files has a row in the table of docs/rule-keys.md.
 func TestDocumentHasEveryKey(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../docs/rule-keys.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testfiles.Read(t, "../../../docs/rule-keys.md")
 	rows := []string{
 		"| `schema` | a tree of limits |", "| `limits` | a name in it |", "| `children` | a name in it |",
 	}

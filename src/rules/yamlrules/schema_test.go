@@ -150,10 +150,7 @@ func addDataFiles(files datafile.Files, list []compile.DescriptorConfig) {
 // textCases are the files of testdata, and the names of their cases.
 func textCases(t *testing.T, file string) (list []textFile) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("../testdata", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testfiles.Read(t, filepath.Join("../testdata", file))
 	for one := range strings.SplitSeq(string(data), "\n== ") {
 		title, body, _ := strings.Cut(one, "\n")
 		if strings.Contains(body, ".csv --\n") { // Rules with data files cannot be compiled alone.
@@ -187,10 +184,7 @@ func TestSchemaTakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range append(paths, "../../../examples/trees/limits.yaml") {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := testfiles.Read(t, path)
 		shown = append(shown, textFile{path, data})
 	}
 	documents := []string{"../../../README.md"}

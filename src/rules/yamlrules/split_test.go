@@ -1,7 +1,6 @@
 package yamlrules
 
 import (
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -102,10 +101,7 @@ func TestSplit(t *testing.T) {
 		t.Fatal("no examples", err)
 	}
 	for _, path := range examples {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testfiles.Read(t, path)
 		if !sameInParts(t, text) {
 			t.Errorf("%s is not read in parts", path)
 		}

@@ -3,7 +3,6 @@ package otlp
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,6 +16,9 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 // recorder returns Traces whose spans stay here.
@@ -154,9 +156,7 @@ func TestPoll(t *testing.T) {
 
 func TestVariables(t *testing.T) {
 	pem := filepath.Join(t.TempDir(), "no.pem")
-	if err := os.WriteFile(pem, []byte("s3cret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, pem, "s3cret")
 	for _, tt := range []struct {
 		protocol, name, value string
 		want                  string // empty: it is fine
@@ -206,10 +206,7 @@ func TestVariables(t *testing.T) {
 
 // A batch that a silent collector holds does not outlive the context.
 func TestShutdownIsBounded(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	silent := harness.Listen(t)
 	defer func() { _ = silent.Close() }()
 	for _, protocol := range []string{"http", "grpc"} {
 		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+silent.Addr().String())

@@ -23,17 +23,16 @@ import (
 
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/limiter"
+	"ratelimit/testbed/harness"
 	"ratelimit/testbed/limitertest"
+	"ratelimit/testbed/testfiles"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func listener(t *testing.T) net.Listener {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Listen(t)
 	return l
 }
 
@@ -111,9 +110,7 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "requests.jsonl")
 	line := `{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v%d"}]}]}` + "\n"
-	if err := os.WriteFile(file, fmt.Appendf(nil, line+line+`{"domain":"d"}`, 1, 2), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, file, fmt.Appendf(nil, line+line+`{"domain":"d"}`, 1, 2))
 	// Each key lets 10 calls pass.
 	for _, tt := range []struct {
 		name   string

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"ratelimit/testbed/testfiles"
 )
 
 const oneLine = `{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}` + "\n"
@@ -16,9 +18,7 @@ const oneLine = `{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"
 func TestRequestsFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "requests.jsonl")
 	text := oneLine + "\n \r\n" + strings.ReplaceAll(oneLine, `"v"`, `"w"`) + strings.TrimSpace(oneLine)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, path, text)
 	l, err := newLoad(&Config{RequestsFile: path})
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package check
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/filerules"
 	"ratelimit/testbed/limitertest"
+	"ratelimit/testbed/testfiles"
 )
 
 func TestCompileAllDocuments(t *testing.T) {
@@ -116,9 +116,7 @@ descriptors:
 `,
 		"plans.csv": "free,1000\nteam,100000000000\nbank,281474976710656\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testfiles.Write(t, filepath.Join(dir, name), text)
 	}
 	r := Load([]string{dir}, compile.Options{})
 	r.judgeRules([]string{dir}, true)

@@ -3,20 +3,18 @@ package counter
 import (
 	"bytes"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"ratelimit/testbed/harness"
 )
 
 // Of several replicas, the first that answers is asked, and named. If each has its own counters, the user must choose.
 func TestAnyReplica(t *testing.T) {
 	t.Parallel()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := harness.Listen(t)
 	_ = closed.Close() // Nothing listens there.
 	for store, want := range map[string]string{"redis": "", "memory": "name one replica with --address"} {
 		changes := 0

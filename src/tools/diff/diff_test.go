@@ -3,7 +3,6 @@ package diff
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,15 +12,14 @@ import (
 	"ratelimit/src/rules/compile"
 	"ratelimit/src/tools/check"
 	"ratelimit/src/tools/simulate"
+	"ratelimit/testbed/testfiles"
 )
 
 // load reads rules with the name a.yaml in a directory of their own.
 func load(t *testing.T, text string) *side {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, filepath.Join(dir, "a.yaml"), text)
 	s := &side{check.Load([]string{dir}, compile.Options{}), dir}
 	if s.Set == nil {
 		t.Fatal(s.Problems, text)
@@ -279,9 +277,7 @@ func TestDataFiles(t *testing.T) {
 	read := func(values, limits string) *side {
 		dir := t.TempDir()
 		for name, text := range map[string]string{"a.yaml": rulesText, "v.txt": values, "l.csv": limits} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testfiles.Write(t, filepath.Join(dir, name), text)
 		}
 		r := check.Load([]string{dir}, compile.Options{})
 		if r.Set == nil {

@@ -17,6 +17,7 @@ import (
 	"ratelimit/src/tools/check"
 	"ratelimit/src/tools/simulate"
 	"ratelimit/testbed/limitertest"
+	"ratelimit/testbed/testfiles"
 )
 
 // propose runs the command with files in a directory of their own, and returns what it prints and its error.
@@ -28,9 +29,7 @@ func propose(t *testing.T, files map[string]string, args ...string) (dir, out st
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testfiles.Write(t, path, text)
 	}
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "DIR", dir)

@@ -5,11 +5,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,6 +16,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"ratelimit/src/operator/debugport"
+	"ratelimit/testbed/harness"
+	"ratelimit/testbed/testfiles"
 )
 
 // debug returns a Service from the flags of a debug port.
@@ -36,9 +36,7 @@ func debug(t *testing.T, args ...string) *Service {
 func write(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, path, text)
 	return path
 }
 
@@ -238,10 +236,7 @@ func TestNoAnswer(t *testing.T) {
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	defer slow.Close()
 	defer close(release)
-	other, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := harness.Listen(t)
 	defer func() { _ = other.Close() }()
 	go func() {
 		for {

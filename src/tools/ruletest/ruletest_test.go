@@ -13,6 +13,7 @@ import (
 
 	"ratelimit/src/frontend/rls"
 	"ratelimit/src/tools/ruletest"
+	"ratelimit/testbed/testfiles"
 )
 
 var update = flag.Bool("update", false, "write testdata/*.txt anew")
@@ -21,10 +22,7 @@ var update = flag.Bool("update", false, "write testdata/*.txt anew")
 // "-- want --", and what became of it.
 func golden(t *testing.T, file string, outcome func(t *testing.T, text string) string) {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testfiles.Read(t, file)
 	intro, rest, _ := strings.Cut(string(data), "== ")
 	out := strings.Builder{}
 	out.WriteString(strings.TrimSpace(intro) + "\n")
@@ -38,9 +36,7 @@ func golden(t *testing.T, file string, outcome func(t *testing.T, text string) s
 		fmt.Fprintf(&out, "\n== %s\n%s-- want --\n%s\n", name, text, got)
 	}
 	if *update {
-		if err := os.WriteFile(file, []byte(out.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testfiles.Write(t, file, out.String())
 	}
 }
 
@@ -70,9 +66,7 @@ func inDir(t *testing.T, text string) {
 	if err := os.Mkdir("rules", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join("rules", "a.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, filepath.Join("rules", "a.yaml"), text)
 }
 
 // testdata is where golden files are, seen from a test that left.
@@ -168,10 +162,7 @@ func TestRequestsAreThoseOfJSON(t *testing.T) {
 
 // docs/tools-reference.md has the keys of the files.
 func TestKeysAreDocumented(t *testing.T) {
-	data, err := os.ReadFile("../../../docs/tools-reference.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testfiles.Read(t, "../../../docs/tools-reference.md")
 	_, keys, _ := strings.Cut(string(data), "\n| key of a test file |")
 	keys, _, _ = strings.Cut(keys, "\n\n")
 	_, problems := ruletest.Read("t_test.yaml", []byte(`
@@ -200,10 +191,7 @@ func FuzzRead(f *testing.F) {
 		"../../../examples/ratelimit/tests/messages_test.yaml",
 		"../../../examples/ratelimit/tests/billing-months_test.yaml",
 	} {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := testfiles.Read(f, name)
 		for one := range strings.SplitSeq(string(data), "\n== ") {
 			_, text, _ := strings.Cut(one, "\n")
 			text, _, _ = strings.Cut(text, "-- want --\n")
@@ -212,9 +200,7 @@ func FuzzRead(f *testing.F) {
 		f.Add(bytes.ReplaceAll(data, []byte("../config"), []byte("rules")))
 	}
 	dir := f.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "rules"), []byte(someRules), 0o600); err != nil {
-		f.Fatal(err)
-	}
+	testfiles.Write(f, filepath.Join(dir, "rules"), someRules)
 	times := regexp.MustCompile(`\d{4,}`) // what takes long finds nothing, nor does reading a whole disk
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if times.Match(data) || len(data) > 2000 || bytes.Contains(data, []byte("..")) ||

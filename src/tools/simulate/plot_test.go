@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/testbed/testfiles"
 )
 
 // The plot of docs/algorithms.md shows what each algorithm makes of the same requests, at
@@ -110,10 +111,7 @@ func TestPlot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(plotted)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := testfiles.Read(t, plotted)
 	if !bytes.Equal(got, want) {
 		t.Error("docs/algorithms.svg is not what simulate says: make docs")
 	}

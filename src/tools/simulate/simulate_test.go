@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"flag"
 	"io"
-	"os"
 	"path/filepath"
 	"testing"
 	"testing/iotest"
@@ -18,6 +17,7 @@ import (
 	"ratelimit/testbed/harness"
 	"ratelimit/testbed/limitertest"
 	"ratelimit/testbed/redistest"
+	"ratelimit/testbed/testfiles"
 )
 
 var update = flag.Bool("update", false, "write what is expected in testdata anew")
@@ -72,10 +72,7 @@ func simulated(t *testing.T, cfg Config, in io.Reader) (out, summary []byte, err
 
 func read(t *testing.T, path ...string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(path...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testfiles.Read(t, filepath.Join(path...))
 	return data
 }
 
@@ -101,9 +98,7 @@ func TestGolden(t *testing.T) {
 			for name, got := range map[string][]byte{"decisions.jsonl": out, "summary.txt": summary} {
 				path := filepath.Join(dir, name)
 				if *update && may {
-					if err := os.WriteFile(path, got, 0o600); err != nil {
-						t.Fatal(err)
-					}
+					testfiles.Write(t, path, got)
 				}
 				if want := read(t, path); !bytes.Equal(got, want) {
 					t.Errorf("%s\n got %s\nwant %s", path, got, want)

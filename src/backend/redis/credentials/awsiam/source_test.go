@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"ratelimit/src/backend/redis/credentials"
+	"ratelimit/testbed/testfiles"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -143,9 +144,7 @@ func (c *cloud) env(t *testing.T, place string) map[string]string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "token")
 	content := map[string]string{"STS": "service-account\n", "container": "pod-token"}[place]
-	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfiles.Write(t, file, content)
 	return map[string]map[string]string{
 		"variables": {
 			"AWS_ACCESS_KEY_ID": "AKIAVARIABLE", "AWS_SECRET_ACCESS_KEY": secretMark, "AWS_SESSION_TOKEN": "session",
