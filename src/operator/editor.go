@@ -226,7 +226,7 @@ func (e *Editor) changePattern(ctx context.Context, report *CounterReport, progr
 	if domain == nil || len(entries) == 0 {
 		return errNoLimit(c)
 	}
-	prefixes, err := e.Limiter.KeyFormat().KeyPrefixes(set, domain, entries)
+	prefixes, err := e.Limiter.KeyFormat().KeyPrefixes(domain, entries)
 	if err != nil {
 		return fmt.Errorf("%w: %w", limiter.ErrInvalidRequest, err)
 	}

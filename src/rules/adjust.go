@@ -25,24 +25,19 @@ type AdjustedMatcher struct {
 // FindRule implements Matcher.
 func (a *AdjustedMatcher) FindRule(entries []Entry, s *SearchScratch) *Match {
 	first := len(s.Canaries)
-	m, _ := a.AdjustAll(a.Matcher.FindRule(entries, s), nil, entries, s)
-	if len(s.Canaries) > first {
-		a.AdjustAll(nil, s.Canaries[first:], entries, s)
-	}
-	return m
+	m := a.Matcher.FindRule(entries, s)
+	return a.AdjustAll(m, s.Canaries[first:], entries, s)
 }
 
-// AdjustAll adjusts found, unless it is nil, and each of canaries, in place. It returns both.
-func (a *AdjustedMatcher) AdjustAll(found *Match, canaries []*Match, entries []Entry, s *SearchScratch) (
-	*Match, []*Match,
-) {
+// AdjustAll adjusts each of canaries in place, and returns found adjusted, unless it is nil.
+func (a *AdjustedMatcher) AdjustAll(found *Match, canaries []*Match, entries []Entry, s *SearchScratch) *Match {
 	if found != nil {
 		found = a.Adjuster.Adjust(found, entries, s)
 	}
 	for i, m := range canaries {
 		canaries[i] = a.Adjuster.Adjust(m, entries, s)
 	}
-	return found, canaries
+	return found
 }
 
 // BaseMatcher returns the Matcher of d without adjustments.

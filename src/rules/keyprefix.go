@@ -19,12 +19,12 @@ import (
 //   - In a tree of limits, the result has the counters of the nodes to which the words lead, and of those below them.
 //
 // Without EscapeKeys, the keys of other descriptors may begin in the same way: those of [a=x_b_y] and [a=x][b=y] do.
-func (k *KeyFormat) KeyPrefixes(set *Set, d *Domain, entries []Entry) ([]backend.KeyPrefix, error) {
+func (k *KeyFormat) KeyPrefixes(d *Domain, entries []Entry) ([]backend.KeyPrefix, error) {
 	switch d.Form {
 	case OrderedList:
-		return k.listKeyPrefixes(set, d, entries)
+		return k.listKeyPrefixes(d, entries)
 	case LimitTree:
-		return k.wordKeyPrefixes(set, d, entries), nil
+		return k.wordKeyPrefixes(d, entries), nil
 	}
 	return k.treeKeyPrefixes(d, entries), nil
 }
@@ -65,7 +65,7 @@ func (k *KeyFormat) treeKeyPrefixes(d *Domain, entries []Entry) []backend.KeyPre
 
 // wordKeyPrefixes returns the prefixes in a tree of limits: one for each number of words that the tags of its limits
 // have.
-func (k *KeyFormat) wordKeyPrefixes(set *Set, d *Domain, entries []Entry) (prefixes []backend.KeyPrefix) {
+func (k *KeyFormat) wordKeyPrefixes(d *Domain, entries []Entry) (prefixes []backend.KeyPrefix) {
 	last := entries[len(entries)-1]
 	whole := append(slices.Clone(entries[:len(entries)-1]), Entry{Key: last.Key})
 	text := k.appendDomain(nil, d, true)
@@ -76,10 +76,7 @@ func (k *KeyFormat) wordKeyPrefixes(set *Set, d *Domain, entries []Entry) (prefi
 	}
 	text = appendEscaped(text, last.Value)
 	lengths := []int{}
-	for _, r := range set.rules {
-		if r.Domain != d.Name || r.Words == nil {
-			continue
-		}
+	for _, r := range d.rules {
 		length := 0 // The text ends within the tag.
 		if n := r.Words.TagWords; n <= len(ends) {
 			length = ends[n-1]
@@ -93,9 +90,9 @@ func (k *KeyFormat) wordKeyPrefixes(set *Set, d *Domain, entries []Entry) (prefi
 }
 
 // listKeyPrefixes returns the prefixes in an ordered list: one for each limit that counts by the last entry.
-func (k *KeyFormat) listKeyPrefixes(set *Set, d *Domain, entries []Entry) (prefixes []backend.KeyPrefix, err error) {
-	for _, r := range set.rules {
-		if r.Domain != d.Name || r.ListSettings == nil || r.Unlimited || !r.ListSettings.canCountBy(entries) {
+func (k *KeyFormat) listKeyPrefixes(d *Domain, entries []Entry) (prefixes []backend.KeyPrefix, err error) {
+	for _, r := range d.rules {
+		if r.Unlimited || !r.ListSettings.canCountBy(entries) {
 			continue
 		}
 		var text []byte

@@ -87,7 +87,7 @@ func TestKeyPrefixes(t *testing.T) {
 		{&plain, "list", "op=x,actor=me", "divvy:op=x:me", "op=x,actor=me op=x,actor=men", "op=x,actor=you"},
 	} {
 		d := set.Domain([]byte(tt.domain))
-		prefixes, err := tt.format.KeyPrefixes(set, d, parseEntries(tt.entries))
+		prefixes, err := tt.format.KeyPrefixes(d, parseEntries(tt.entries))
 		var got []string
 		for _, p := range prefixes {
 			text := string(p.Text)

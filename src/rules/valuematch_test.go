@@ -112,7 +112,7 @@ func TestCountedEntries(t *testing.T) {
 		"net=x,user=a":        "d_net_x_user_a",
 		"path=/":              "d_path_/",
 	} {
-		prefixes, err := (&rules.KeyFormat{EscapeKeys: true}).KeyPrefixes(nil, d, parseEntries(entries))
+		prefixes, err := (&rules.KeyFormat{EscapeKeys: true}).KeyPrefixes(d, parseEntries(entries))
 		var got []string
 		for _, p := range prefixes {
 			got = append(got, string(p.Text))

@@ -7,6 +7,7 @@ import (
 	"ratelimit/src/rules/match"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/backend"
 )
 
 // Compile turns configurations into a Set. The error, if any, is Problems, with everything that is wrong. Warnings tell
@@ -31,13 +32,13 @@ func (s *Shared) NewCompiler(opt Options) *Compiler {
 // AddConfig compiles a configuration.
 func (c *Compiler) AddConfig(cfg *DomainConfig) {
 	d := c.addDomain(cfg)
-	d.Fallback = c.parseFallback(c.options.Fallback, cfg.Fallback)
-	d.Counting = c.parseCounting(c.options.Counting, cfg.Counting)
-	d.OnContention = c.parseContention(c.options.OnContention, cfg.OnContention)
+	d.Fallback = parseWord(&c.report, c.options.Fallback, cfg.Fallback, &backend.Fallbacks)
+	d.Counting = parseWord(&c.report, c.options.Counting, cfg.Counting, &backend.Countings)
+	d.OnContention = parseWord(&c.report, c.options.OnContention, cfg.OnContention, &backend.Contentions)
 	c.setQuotaBuckets(d, cfg)
 	c.warnedKeys = make(map[keyPair]bool)
 	path := compilePath{
-		domain: d, ruleName: cfg.Domain, fallback: d.Fallback, dataFiles: cfg.DataFiles,
+		domain: d, ruleName: cfg.Domain, dataFiles: cfg.DataFiles,
 		notify:      c.notification(nil, cfg.Notify),
 		inheritance: c.inheritanceWith(inheritance{}, cfg.ChargeMode, cfg.OnReject),
 	}

@@ -85,8 +85,7 @@ type compilePath struct {
 	bucketKeys
 	descriptor       *rules.Descriptor // what the limits here have in common
 	dataFiles        datafile.Files
-	hasNoNestedRules bool // set in ordered lists and trees of limits: no descriptors can be nested below their rules
-	fallback         backend.Fallback
+	hasNoNestedRules bool                // set in ordered lists and trees of limits: their rules have no descriptors below them
 	notify           *rules.Notification // of limits without their own; nil, or without At, for none
 }
 

@@ -9,21 +9,11 @@ import (
 	"ratelimit/src/rules/match"
 )
 
-// parseCounting returns what v, the value of counting, names. If v is nil, it returns the inherited one.
-func (c *report) parseCounting(inherited backend.Counting, v *Positioned[string]) backend.Counting {
-	return parseWord(c, inherited, v, &backend.Countings)
-}
-
-// parseContention returns what v, the value of on_contention, names. If v is nil, it returns the inherited one.
-func (c *report) parseContention(inherited backend.Contention, v *Positioned[string]) backend.Contention {
-	return parseWord(c, inherited, v, &backend.Contentions)
-}
-
 // setCounting sets r.Counting and r.OnContention of a limit of d. r.Limit is set, unless the limit has a problem. A
 // default of leased leaves the limits exact that cannot be leased; written for such a limit, it is a problem.
 func (c *limitCompiler) setCounting(r *rules.Rule, cfg *RateLimitConfig, d *rules.Domain) {
-	counting := c.parseCounting(d.Counting, cfg.Counting)
-	onContention := c.parseContention(d.OnContention, cfg.OnContention)
+	counting := parseWord(&c.report, d.Counting, cfg.Counting, &backend.Countings)
+	onContention := parseWord(&c.report, d.OnContention, cfg.OnContention, &backend.Contentions)
 	if counting == backend.Exact || r.Limit.Period == 0 {
 		return
 	}

@@ -49,7 +49,7 @@ func (c *Compiler) compileLimit(limit *RateLimitConfig, p compilePath, at rules.
 		if p.domain.HasQuotaBuckets {
 			c.checkDivisible(&r.Limit, limit)
 		}
-		r.Fallback = c.parseFallback(p.fallback, limit.Fallback)
+		r.Fallback = parseWord(&c.report, p.domain.Fallback, limit.Fallback, &backend.Fallbacks)
 		c.setCounting(r, limit, p.domain)
 		c.setEnforcement(r, limit)
 		c.setNotification(r, limit, p.notify)
@@ -329,12 +329,6 @@ func (c *limitCompiler) checkStoreSupport(l *algorithm.Limit, cfg *RateLimitConf
 // adviseOtherStores names the stores that support everything, as a part of a fix.
 func (s *StoreSupport) adviseOtherStores() string {
 	return "another store: " + rules.JoinWithOr(s.AlternativeStores)
-}
-
-// parseFallback returns the fallback that v, the value of on_store_failure, names. If v is nil, it returns the
-// inherited one.
-func (c *report) parseFallback(inherited backend.Fallback, v *Positioned[string]) backend.Fallback {
-	return parseWord(c, inherited, v, &backend.Fallbacks)
 }
 
 // parseWord returns what v, the value of a setting, means: one of words. If v is nil, it returns the inherited value.

@@ -32,15 +32,11 @@ func (cfg *RateLimitConfig) position(setting string) (at rules.Pos, ok bool) {
 		return cfg.Pos, cfg.UnitMultiplier != nil
 	}
 	v := reflect.ValueOf(cfg).Elem().FieldByIndex(limitFields[setting])
-	if p, is := v.Interface().(interface{ position() rules.Pos }); is && !v.IsNil() {
-		return p.position(), true
+	if v.Kind() != reflect.Pointer || v.IsNil() {
+		return at, false
 	}
-	return at, false
+	return v.Elem().FieldByName("Pos").Interface().(rules.Pos), true
 }
-
-func (p *Positioned[T]) position() rules.Pos   { return p.Pos }
-func (cfg *NotifyConfig) position() rules.Pos  { return cfg.Pos }
-func (cfg *ReserveConfig) position() rules.Pos { return cfg.Pos }
 
 // refuseBesideUnlimited reports the settings that exclude `unlimited: true`.
 func (c *limitCompiler) refuseBesideUnlimited(cfg *RateLimitConfig) {

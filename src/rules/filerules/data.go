@@ -60,18 +60,13 @@ func newDataCache() dataCache {
 // dataScan reads the data files that the rule files of a scan refer to.
 type dataScan struct {
 	*dirScan
-	shownBase  string                    // the directory of the rules in messages
-	byPath     map[dataPath]*scannedData // each file once, and a file of two kinds twice
-	inOrder    []*scannedData            // the files of byPath
-	usedNames  map[string]bool           // the last elements of all paths
+	shownBase  string                              // the directory of the rules in messages
+	byPath     map[datafile.Reference]*scannedData // by the path in messages: each file once, and one of two kinds twice
+	inOrder    []*scannedData                      // the files of byPath
+	usedNames  map[string]bool                     // the last elements of all paths
 	references map[datafile.Sum][]datafile.Reference
 	totalBytes int64          // the size of all data files so far
 	fastPacer  datafile.Pacer // replaces dirScan.pacer after maxGentleBytes.
-}
-
-type dataPath struct {
-	shown string
-	kind  datafile.Kind
 }
 
 // scannedData is a data file that was found.
@@ -94,7 +89,8 @@ func (d *scannedData) fail(fix, format string, args ...any) {
 // shownBase is the directory of the rules in messages, and abs the absolute path of that directory.
 func (s *dirScan) readDataFiles(shownBase, abs string) {
 	d := &dataScan{
-		dirScan: s, shownBase: shownBase, byPath: make(map[dataPath]*scannedData), usedNames: make(map[string]bool),
+		dirScan: s, shownBase: shownBase, byPath: make(map[datafile.Reference]*scannedData),
+		usedNames:  make(map[string]bool),
 		references: make(map[datafile.Sum][]datafile.Reference),
 	}
 	s.data = d
@@ -154,12 +150,13 @@ func (d *dataScan) referencesOf(f *File) []datafile.Reference {
 // find returns the data file with a path, and reads it if it is new.
 func (d *dataScan) find(shown string, r datafile.Reference) *scannedData {
 	d.usedNames[filepath.Base(shown)] = true
-	data := d.byPath[dataPath{shown, r.Kind}]
+	at := datafile.Reference{Name: shown, Kind: r.Kind}
+	data := d.byPath[at]
 	if data != nil {
 		return data
 	}
 	data = &scannedData{File: datafile.File{Path: shown}, kind: r.Kind}
-	d.byPath[dataPath{shown, r.Kind}] = data
+	d.byPath[at] = data
 	d.inOrder = append(d.inOrder, data)
 	path, isLocal := filepath.Rel(d.shownBase, shown)
 	switch {

@@ -21,7 +21,7 @@ const (
 func Explain(d *rules.Domain, entries []rules.Entry, s *rules.SearchScratch) *Record {
 	search := d.BaseMatcher().(explainer).explain(entries, s)
 	if a, isAdjusted := d.Matcher.(*rules.AdjustedMatcher); isAdjusted && s.Err() == nil {
-		search.Found, search.ChargedCanaries = a.AdjustAll(search.Found, search.ChargedCanaries, entries, s)
+		search.Found = a.AdjustAll(search.Found, search.ChargedCanaries, entries, s)
 	}
 	return search
 }

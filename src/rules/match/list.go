@@ -70,10 +70,9 @@ func (r *ListRule) matches(values [][]byte) bool {
 // emptyValue replaces the nil value of an entry, because nil in a slot means that there is no entry.
 var emptyValue = []byte{}
 
-// valuesBySlot returns the values of entries by slot; nil for keys that the entries lack. It reuses the memory of
-// values.
-func (l *List) valuesBySlot(values [][]byte, entries []rules.Entry) [][]byte {
-	values = slices.Grow(values[:0], len(l.SlotByKey))[:len(l.SlotByKey)]
+// setValues sets the values that a search with s compares: those of entries by slot; nil for keys that they lack.
+func (l *List) setValues(s *rules.SearchScratch, entries []rules.Entry) {
+	values := slices.Grow(s.ValuesBySlot[:0], len(l.SlotByKey))[:len(l.SlotByKey)]
 	clear(values)
 	for i := range entries {
 		if slot, named := l.SlotByKey[string(entries[i].Key)]; named {
@@ -82,13 +81,8 @@ func (l *List) valuesBySlot(values [][]byte, entries []rules.Entry) [][]byte {
 			}
 		}
 	}
-	return values
-}
-
-// setValues sets the values that a search with s compares.
-func (l *List) setValues(s *rules.SearchScratch, entries []rules.Entry) {
-	s.ValuesBySlot, s.BytesOfValues = l.valuesBySlot(s.ValuesBySlot, entries), 0
-	for _, value := range s.ValuesBySlot {
+	s.ValuesBySlot, s.BytesOfValues = values, 0
+	for _, value := range values {
 		s.BytesOfValues += len(value)
 	}
 }

@@ -58,7 +58,7 @@ func (r *resource) size() int { return len(r.part.Key) + len(r.part.Name) + len(
 // apply changes sent as a response says. If it returns problems, the response is refused and changes nothing.
 func (s *resources) apply(r *discovery.DeltaDiscoveryResponse) rules.Problems {
 	if typeURL := cmp.Or(r.GetTypeUrl(), TypeURL); typeURL != TypeURL {
-		return wrongType(typeURL)
+		return wrongType("xds response", typeURL)
 	}
 	var wrong reader
 	bytesAfter := s.sentBytes
@@ -103,10 +103,10 @@ func (s *resources) apply(r *discovery.DeltaDiscoveryResponse) rules.Problems {
 	return nil
 }
 
-// wrongType returns the problem of a response that has resources of another type.
-func wrongType(typeURL string) rules.Problems {
+// wrongType returns the problem of a resource, or of a response, at a place that is of another type.
+func wrongType(place, typeURL string) rules.Problems {
 	var wrong reader
-	wrong.addProblem("xds response", "send "+TypeURL, "its type is %q", shortName(typeURL))
+	wrong.addProblem(place, "send "+TypeURL, "its type is %q", shortName(typeURL))
 	return wrong.problems
 }
 

@@ -2,7 +2,6 @@ package xdsrules
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 	"ratelimit/src/rules"
-	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/reload"
 )
 
@@ -24,13 +22,6 @@ const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConf
 // maxPlaceBytes bounds the places of all parts of all resources together, in bytes: a message of two bytes that is
 // nested deeply has a place of thousands. 100,000 rules with places of 100 bytes need 10 MB.
 const maxPlaceBytes = 64 << 20
-
-// Load compiles all resources of a response into one Set, as filerules.Load compiles files. The error, if any, is
-// rules.Problems with the problems of all resources. No resources are an accepted, empty set. Their order does not
-// matter.
-func Load(resources []*anypb.Any, opt compile.Options) (*rules.Set, rules.Problems, error) {
-	return reload.Compile(format, partsOf(resources), opt)
-}
 
 // format is how resources are read.
 var format = reload.Format{
@@ -113,34 +104,18 @@ func namesOf(p *reload.Part) (name, domain string) {
 // nameNumber and domainNumber are the numbers of fields of a RateLimitConfig.
 const nameNumber, domainNumber = 1, 2
 
-// readMessage returns the message that a resource holds.
-func readMessage(p reload.Part) (*configv3.RateLimitConfig, error) {
-	m := &configv3.RateLimitConfig{}
-	inner, err := unwrapResource(p)
-	if err != nil {
-		return nil, err
-	}
-	if !inner.MessageIs(m) {
-		return nil, wrongTypeError(inner.GetTypeUrl())
-	}
-	return m, proto.Unmarshal(inner.GetValue(), m)
-}
-
-// wrongTypeError is the error of a resource that has the type URL of another type.
-type wrongTypeError string
-
-func (e wrongTypeError) Error() string { return fmt.Sprintf("its type is %q", shortName(string(e))) }
-
 // readPart reads a resource.
 func readPart(p *reload.Part) reload.ReadPart {
-	r := reader{placeBytesLeft: maxPlaceBytes}
-	m, err := readMessage(*p)
+	r, m := reader{placeBytesLeft: maxPlaceBytes}, &configv3.RateLimitConfig{}
+	inner, err := unwrapResource(*p)
+	if err == nil && !inner.MessageIs(m) {
+		return reload.ReadPart{Problems: wrongType(p.Place, inner.GetTypeUrl())}
+	}
+	if err == nil {
+		err = proto.Unmarshal(inner.GetValue(), m)
+	}
 	if err != nil {
-		if wrong, ok := errors.AsType[wrongTypeError](err); ok {
-			r.addProblem(p.Place, "send "+TypeURL, "%v", wrong)
-		} else {
-			r.addProblem(p.Place, "", "it cannot be read: %v", err)
-		}
+		r.addProblem(p.Place, "", "it cannot be read: %v", err)
 		return reload.ReadPart{Problems: r.problems}
 	}
 	cfg := r.readDomain(p.Place, m)

@@ -277,7 +277,7 @@ func (w *Watcher) loadResponse(r *discovery.DiscoveryResponse) (refusal string, 
 		if typeURL == TypeURL {
 			w.loader.Load(parts, nil, out)
 		} else {
-			out.PartCount, out.Hash, out.Err = len(parts), contentsHash[:16], wrongType(typeURL)
+			out.PartCount, out.Hash, out.Err = len(parts), contentsHash[:16], wrongType("xds response", typeURL)
 		}
 	})
 	w.last = verdict{loadedHash: hash, refusal: refusalText(out)}

@@ -92,13 +92,13 @@ func (r *reader) readField(f field, target any) {
 	case **compile.Positioned[[]compile.Positioned[string]]:
 		*target = r.readNetworks(f)
 	case **compile.PrefixLengthsConfig:
-		*target = r.readPrefixLengths(f)
+		*target = readSubMap[compile.PrefixLengthsConfig](r, f, prefixesMapKind, "{v4: 24, v6: 64}")
 	case **compile.ReserveConfig:
-		*target = r.readReserve(f)
+		*target = readSubMap[compile.ReserveConfig](r, f, reserveMapKind, "{estimate: 2000, for: 2m}")
 	case **compile.Positioned[compile.Estimate]:
 		*target = positioned(r, f, r.readEstimate)
 	case **compile.NotifyConfig:
-		*target = r.readNotify(f)
+		*target = readSubMap[compile.NotifyConfig](r, f, notifyMapKind, "{at: [80, 100]}")
 	case **compile.Positioned[[]compile.Positioned[uint32]]:
 		*target = r.readNumbers(f)
 	case **compile.RateLimitConfig:
@@ -143,7 +143,7 @@ func (r *reader) readKnownFields(n *yaml.Node, kind *mapKind) []field {
 		switch {
 		case kind.hasKey(f.name):
 			return true
-		case kind == prefixesMapKind || kind == notifyMapKind || kind == reserveMapKind ||
+		case kind != ignoredMapKind && !slices.Contains(mapKinds, kind) ||
 			!slices.ContainsFunc(mapKinds, func(other *mapKind) bool { return other.hasKey(f.name) }):
 			fix := "remove it"
 			if kind != ignoredMapKind {

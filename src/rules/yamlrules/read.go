@@ -2,6 +2,7 @@ package yamlrules
 
 import (
 	"math"
+	"reflect"
 	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
@@ -86,7 +87,7 @@ func isKubernetesObject(root *yaml.Node) bool {
 
 // reportKubernetesObject reports that a document is an object of Kubernetes, and says where rules belong instead.
 func (r *reader) reportKubernetesObject(root *yaml.Node) {
-	kind, version := topValue(root, "kind").Value, topValue(root, "apiVersion").Value
+	kind, version := resolveAlias(valueOfKey(root, "kind")).Value, resolveAlias(valueOfKey(root, "apiVersion")).Value
 	fix := "apply it to the cluster, where a controller reads it; a rule file begins with `domain: " +
 		"<name>`"
 	if kind == "ConfigMap" {
@@ -98,17 +99,7 @@ func (r *reader) reportKubernetesObject(root *yaml.Node) {
 }
 
 // hasTopKey reports whether a document has the key at its top.
-func hasTopKey(root *yaml.Node, key string) bool { return topValue(root, key) != nil }
-
-// topValue returns the value of a key at the top of a document; nil if it does not have the key.
-func topValue(root *yaml.Node, key string) *yaml.Node {
-	for i := 0; root.Kind == yaml.MappingNode && i < len(root.Content); i += 2 {
-		if root.Content[i].Value == key {
-			return resolveAlias(root.Content[i+1])
-		}
-	}
-	return nil
-}
+func hasTopKey(root *yaml.Node, key string) bool { return valueOfKey(root, key) != nil }
 
 // readRuleFile reads a document with rules in Envoy's format.
 func (r *reader) readRuleFile(root *yaml.Node) *compile.DomainConfig {
@@ -298,23 +289,14 @@ func (r *reader) readNetworks(f field) *compile.Positioned[[]compile.Positioned[
 	return list
 }
 
-// readPrefixLengths reads the field count_by_prefix.
-func (r *reader) readPrefixLengths(f field) *compile.PrefixLengthsConfig {
-	if !r.checkKind(f, compile.KindMap, "write `{v4: 24, v6: 64}`") {
+// readSubMap reads a field that is a map into a T, which has a position. form shows how to write one.
+func readSubMap[T any](r *reader, f field, kind *mapKind, form string) *T {
+	if !r.checkKind(f, compile.KindMap, "write `"+form+"`") {
 		return nil
 	}
-	cfg := &compile.PrefixLengthsConfig{Pos: r.posOf(f.valueNode)}
-	r.readMap(f.valueNode, prefixesMapKind, cfg)
-	return cfg
-}
-
-// readReserve reads the field reserve_on_check.
-func (r *reader) readReserve(f field) *compile.ReserveConfig {
-	if !r.checkKind(f, compile.KindMap, "write `{estimate: 2000, for: 2m}`") {
-		return nil
-	}
-	cfg := &compile.ReserveConfig{Pos: r.posOf(f.valueNode)}
-	r.readMap(f.valueNode, reserveMapKind, cfg)
+	cfg := new(T)
+	reflect.ValueOf(cfg).Elem().FieldByName("Pos").Set(reflect.ValueOf(r.posOf(f.valueNode)))
+	r.readMap(f.valueNode, kind, cfg)
 	return cfg
 }
 
@@ -330,16 +312,6 @@ func (r *reader) readEstimate(f field) compile.Estimate {
 		return 1
 	}
 	return compile.Estimate(r.checkNumber(s, r.posOf(f.valueNode), f.name, 1, algorithm.MaxAmount))
-}
-
-// readNotify reads the field notify.
-func (r *reader) readNotify(f field) *compile.NotifyConfig {
-	if !r.checkKind(f, compile.KindMap, "write `{at: [80, 100]}`") {
-		return nil
-	}
-	cfg := &compile.NotifyConfig{Pos: r.posOf(f.valueNode)}
-	r.readMap(f.valueNode, notifyMapKind, cfg)
-	return cfg
 }
 
 // readNumbers reads a field that is a list of numbers.
