@@ -84,8 +84,8 @@ type LimitList struct {
 
 // LimitEditor changes limits at run time.
 type LimitEditor struct {
-	Counters *Editor
-	Registry *overrides.Registry
+	Counters            *Editor
+	*overrides.Registry // has the changes in force, and their history
 	// Note says where changes are kept, if they do not survive; it is a warning of each set.
 	Note string
 	// OnChange is called after each change. err says why it failed.
@@ -94,14 +94,6 @@ type LimitEditor struct {
 	Now func() time.Time
 
 	searches atomic.Int32 // the number of searches for subjects that run now
-}
-
-// ListLimits returns the changes in force, and History the last changes, the newest first.
-func (e *LimitEditor) ListLimits(domain string) []overrides.Override { return e.Registry.List(domain) }
-
-// History returns the last changes, the newest first.
-func (e *LimitEditor) History(ctx context.Context) ([]overrides.Record, error) {
-	return e.Registry.History(ctx)
 }
 
 // WriteRules writes the changes in force in a domain as rules, see package asrules.
@@ -333,25 +325,7 @@ func fullName(domain, name string) string {
 // countsSubject reports whether counters of r can have a subject that p names.
 func countsSubject(r *rules.Rule, p *overrides.Pattern) bool {
 	keys := r.CounterKeys()
-	if keys == nil {
-		return false
-	}
-	n := len(p.Entries)
-	if n > len(keys) || p.End == overrides.ExactEnd && n < len(keys) {
-		return false
-	}
-	for i, e := range p.Entries {
-		value, isFixed := keys[i].FixedValue, keys[i].FixedValue != ""
-		switch isPrefix := p.End == overrides.PrefixEnd && i == n-1; {
-		case string(e.Key) != keys[i].Key:
-			return false
-		case isFixed && !isPrefix && value != string(e.Value):
-			return false
-		case isFixed && isPrefix && !strings.HasPrefix(value, string(e.Value)):
-			return false
-		}
-	}
-	return true
+	return keys != nil && p.MayName(keys)
 }
 
 // requestOf returns entries of a request that is counted by r under the subject.

@@ -98,13 +98,15 @@ func decodeLine(text []byte) (line fileLine, err error) {
 	return line, json.Unmarshal(data, &line)
 }
 
-func appendLine(dst []byte, line *fileLine) ([]byte, error) {
-	data, err := json.Marshal(line)
-	if err != nil {
-		return dst, err
+func encodeLines(lines []fileLine) (text []byte, err error) {
+	for i := range lines {
+		data, err := json.Marshal(&lines[i])
+		if err != nil {
+			return nil, err
+		}
+		text = fmt.Appendf(text, "%08x %s\n", crc32.Checksum(data, checksums), data)
 	}
-	dst = fmt.Appendf(dst, "%08x ", crc32.Checksum(data, checksums))
-	return append(append(dst, data...), '\n'), nil
+	return text, nil
 }
 
 // apply changes what s has as line says.
@@ -135,12 +137,9 @@ func (s *FileStore) rewrite() error {
 	for v := range s.kept.all() {
 		lines = append(lines, fileLine{Set: &v.Override})
 	}
-	var text []byte
-	for i := range lines {
-		var err error
-		if text, err = appendLine(text, &lines[i]); err != nil {
-			return err
-		}
+	text, err := encodeLines(lines)
+	if err != nil {
+		return err
 	}
 	s.lines = len(lines)
 	f, err := os.CreateTemp(filepath.Dir(s.path), filepath.Base(s.path)+".new-*")
@@ -156,15 +155,13 @@ func (s *FileStore) rewrite() error {
 }
 
 // add appends lines to the file.
-func (s *FileStore) add(lines []fileLine) (err error) {
+func (s *FileStore) add(lines []fileLine) error {
 	if s.path == "" || len(lines) == 0 {
 		return nil
 	}
-	var text []byte
-	for i := range lines {
-		if text, err = appendLine(text, &lines[i]); err != nil {
-			return err
-		}
+	text, err := encodeLines(lines)
+	if err != nil {
+		return err
 	}
 	f, err := os.OpenFile(s.path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {

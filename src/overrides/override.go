@@ -126,10 +126,12 @@ const (
 // MaxHistory is how many records are kept.
 const MaxHistory = 1000
 
-// decodeOverride decodes what encodeOverride returns.
-func decodeOverride(text string) (o Override, err error) {
-	err = json.Unmarshal([]byte(text), &o)
-	return o, err
+// decodeOverride decodes what encodeOverride returns. It is nil for an empty text.
+func decodeOverride(text string) (o *Override, err error) {
+	if text != "" && json.Unmarshal([]byte(text), &o) != nil {
+		return nil, errReply
+	}
+	return o, nil
 }
 
 func encodeOverride(o *Override) string {

@@ -67,6 +67,24 @@ func ParsePattern(text string) (p Pattern, err error) {
 	return p, p.check()
 }
 
+// IsPrefix reports whether entry i has only the start of a value.
+func (p *Pattern) IsPrefix(i int) bool { return p.End == PrefixEnd && i == len(p.Entries)-1 }
+
+// MayName reports whether p may name a subject whose entries have the keys.
+func (p *Pattern) MayName(keys []rules.CounterKey) bool {
+	if n := len(p.Entries); n > len(keys) || p.End == ExactEnd && n < len(keys) {
+		return false
+	}
+	for i, e := range p.Entries {
+		fixed, value := keys[i].FixedValue, string(e.Value)
+		canHave := fixed == "" || fixed == value || p.IsPrefix(i) && strings.HasPrefix(fixed, value)
+		if string(e.Key) != keys[i].Key || !canHave {
+			return false
+		}
+	}
+	return true
+}
+
 // check returns an error if p is too large.
 func (p *Pattern) check() error {
 	if n := len(p.Entries); n > maxPatternEntries {

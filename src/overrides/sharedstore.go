@@ -112,12 +112,9 @@ func readResults(reply any, edits int) (results []Result, epoch uint64, err erro
 		if !isText || !ok {
 			return nil, 0, errReply
 		}
-		if results[i].Version = version; old != "" {
-			before, err := decodeOverride(old)
-			if err != nil {
-				return nil, 0, errReply
-			}
-			results[i].Before = &before
+		results[i].Version = version
+		if results[i].Before, err = decodeOverride(old); err != nil {
+			return nil, 0, err
 		}
 	}
 	return results, epoch, nil
@@ -195,10 +192,10 @@ func readDelta(reply any) (*Delta, error) {
 			return nil, errReply
 		}
 		o, err := decodeOverride(text)
-		if err != nil {
+		if err != nil || o == nil {
 			return nil, errReply
 		}
-		d.Set = append(d.Set, Versioned{o, version})
+		d.Set = append(d.Set, Versioned{*o, version})
 	}
 	removed, _ := list[7].([]any)
 	for _, v := range removed {
@@ -228,12 +225,8 @@ func (s *SharedStore) History(ctx context.Context) ([]Record, error) {
 		if err := json.Unmarshal([]byte(record), &r); err != nil {
 			return nil, errReply
 		}
-		if old != "" {
-			before, err := decodeOverride(old)
-			if err != nil {
-				return nil, errReply
-			}
-			r.Before = &before
+		if r.Before, err = decodeOverride(old); err != nil {
+			return nil, err
 		}
 		records = append(records, r)
 	}

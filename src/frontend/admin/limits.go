@@ -16,7 +16,7 @@ import (
 
 // Limits shows and changes limits at run time. *operator.LimitEditor implements it.
 type Limits interface {
-	ListLimits(domain string) []overrides.Override
+	List(domain string) []overrides.Override
 	History(ctx context.Context) ([]overrides.Record, error)
 	WriteRules(w io.Writer, domain string) error
 	Change(ctx context.Context, c operator.LimitChange, client operator.Client) (*operator.LimitReport, error)
@@ -65,7 +65,7 @@ func (a *limitsAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	list := operator.LimitList{Limits: a.limits.ListLimits(q.domain)}
+	list := operator.LimitList{Limits: a.limits.List(q.domain)}
 	list.Count = len(list.Limits)
 	list.Limits = append([]overrides.Override{}, list.Limits[:min(q.limit, list.Count)]...)
 	if q.history {

@@ -182,7 +182,7 @@ func TestHostileLimits(t *testing.T) {
 			t.Errorf("%s: %d %.300s; want %d, %q", tt.name, w.Code, w.Body, tt.code, tt.reason)
 		}
 	}
-	if n := len(c.ListLimits("")); n != 0 {
+	if n := len(c.List("")); n != 0 {
 		t.Errorf("%d changes", n)
 	}
 	// As many changes as are allowed are kept, and a further one is refused.
@@ -217,8 +217,8 @@ func TestLimitsAreProtected(t *testing.T) {
 		"through a proxy":       {[]string{"X-Forwarded-For", "10.0.0.7"}, 403},
 		"the page of this port": {[]string{"Sec-Fetch-Site", "same-origin"}, 200},
 	} {
-		before := len(c.ListLimits(""))
-		if w := c.post(body, tt.headers...); w.Code != tt.code || len(c.ListLimits("")) != before && tt.code != 200 {
+		before := len(c.List(""))
+		if w := c.post(body, tt.headers...); w.Code != tt.code || len(c.List("")) != before && tt.code != 200 {
 			t.Errorf("%s: %d %s, want %d", name, w.Code, w.Body, tt.code)
 		}
 	}
@@ -364,7 +364,7 @@ func testPageOfLimits(t *testing.T, chromium *browser.Browser) {
 	if got := p.Text("document.activeElement.id"); got != "limits-title" {
 		t.Errorf("after the row is gone the focus is on %q", got)
 	}
-	if n := len(c.ListLimits("")); n != 0 {
+	if n := len(c.List("")); n != 0 {
 		t.Errorf("%d changes are left", n)
 	}
 	if problems := append(p.Problems("400"), phone.Problems()...); problems != nil {
@@ -396,7 +396,7 @@ func testPageOfDryRun(t *testing.T, chromium *browser.Browser) {
 	if got := p.Text("document.activeElement.id"); got != "change-submit" {
 		t.Errorf("after the dry run the focus is on %q", got)
 	}
-	if list := c.ListLimits(""); len(list) != 1 || list[0].Limit != "x3" {
+	if list := c.List(""); len(list) != 1 || list[0].Limit != "x3" {
 		t.Errorf("after dry runs: %+v", list)
 	}
 	p.Type("#change-reason", "ticket 123")
@@ -426,7 +426,7 @@ func testPageOfRefusedChange(t *testing.T, chromium *browser.Browser) {
 // refusedLimits refuses each change.
 type refusedLimits struct{}
 
-func (refusedLimits) ListLimits(string) []overrides.Override { return nil }
+func (refusedLimits) List(string) []overrides.Override { return nil }
 
 func (refusedLimits) History(context.Context) ([]overrides.Record, error) {
 	return nil, errors.New("no history")

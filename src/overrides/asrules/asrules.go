@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -75,7 +76,7 @@ type branch struct {
 // add adds an override.
 func (b *branch) add(p *overrides.Pattern, o *overrides.Override) {
 	for i, e := range p.Entries {
-		isPrefix := p.End == overrides.PrefixEnd && i == len(p.Entries)-1
+		isPrefix := p.IsPrefix(i)
 		one := overrides.Pattern{Entries: p.Entries[i : i+1]}
 		if isPrefix {
 			one.End = overrides.PrefixEnd
@@ -163,19 +164,14 @@ var unprintable = strings.NewReplacer("\u0085", `\u0085`, "\x7f", `\u007f`, "\uf
 
 // limitText returns a limit on one line: {unit: "minute", requests_per_unit: 10}.
 func limitText(r *rules.Rule) string {
-	var parts []string
-	for name, value := range r.LimitSettings() {
-		parts = append(parts, name+": "+jsonOf(value))
-	}
-	return "{" + strings.Join(parts, ", ") + "}"
+	return "{" + strings.Join(settingTexts(r.LimitSettings()), ", ") + "}"
 }
 
-// levelText returns the lines that say what a level matches.
-func levelText(l *rules.Level) (lines []string) {
-	for name, value := range l.Settings() {
-		lines = append(lines, name+": "+jsonOf(value))
+func settingTexts(settings iter.Seq2[string, any]) (texts []string) {
+	for name, value := range settings {
+		texts = append(texts, name+": "+jsonOf(value))
 	}
-	return lines
+	return texts
 }
 
 // childrenOf returns the descriptors below n, with those that overrides need in addition, in the order of the file.
@@ -191,7 +187,7 @@ func (x *exporter) childrenOf(n *match.Node, b *branch, above []rules.Entry) []c
 		}
 		at[c] = len(list)
 		list = append(list, child{
-			node: c, level: levelText(l), sample: with(above, l.Key(), value),
+			node: c, level: settingTexts(l.Settings()), sample: with(above, l.Key(), value),
 			isFirst: !l.HasOneValue() && (l.Kind != rules.LevelValue || l.HasWildcard()),
 		})
 	}

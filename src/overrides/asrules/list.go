@@ -35,8 +35,8 @@ type wantedPattern struct {
 // part is a part of the requests that a rule of the list matches, which all have the same limits.
 type part struct {
 	match  []rules.MatchPair
-	keys   []string        // those of per that the requests have
-	from   []wantedPattern // the overrides whose pattern it has
+	keys   []rules.CounterKey // those of per that the requests have
+	from   []wantedPattern    // the overrides whose pattern it has
 	limits []*rules.Rule
 	text   string // of limits
 }
@@ -146,12 +146,12 @@ func subsets(keys []string) [][]string {
 func (x *listExporter) partsWithout(lacked []string, i int, wanted []wantedPattern) (parts []part) {
 	m := x.list.Rules[i].Match
 	all := m.ListSettings.MatchPairs
-	var keys []string
+	var keys []rules.CounterKey
 	for _, key := range m.ListSettings.PerKeys {
 		if slices.Contains(lacked, key) {
 			continue
 		}
-		keys = append(keys, key)
+		keys = append(keys, rules.CounterKey{Key: key})
 		if pairOf(all, key) == nil {
 			all = withPair(all, rules.MatchPair{Key: key, Pattern: "*"})
 		}
@@ -168,7 +168,7 @@ func (x *listExporter) partsWithout(lacked []string, i int, wanted []wantedPatte
 		parts[j].from = append(parts[j].from, from...)
 	}
 	for _, w := range wanted {
-		if !mayName(&w.Pattern, keys) {
+		if !w.MayName(keys) {
 			continue
 		}
 		pairs, err := narrowed(all, &w.Pattern)
@@ -196,15 +196,12 @@ func (x *listExporter) partsWithout(lacked []string, i int, wanted []wantedPatte
 // wholePart returns a rule that counts by its match alone, so it has one subject.
 func (x *listExporter) wholePart(m *rules.Match, wanted []wantedPattern) part {
 	p := part{match: m.ListSettings.MatchPairs, limits: x.limitsOf(m, nil)}
-	keys := make([]string, len(p.match))
-	for i, pair := range p.match {
-		keys[i] = pair.Key
-	}
+	keys := m.Limits[0].CounterKeys()
 	for _, w := range wanted {
-		isNamed := mayName(&w.Pattern, keys)
+		isNamed := w.MayName(keys)
 		for i := range min(len(w.Entries), len(keys)) {
 			isNamed = isNamed && (p.match[i].Pattern == string(w.Entries[i].Value) ||
-				isPrefix(&w.Pattern, i) && strings.HasPrefix(p.match[i].Pattern, string(w.Entries[i].Value)))
+				w.IsPrefix(i) && strings.HasPrefix(p.match[i].Pattern, string(w.Entries[i].Value)))
 		}
 		if isNamed {
 			p.from = append(p.from, w)
@@ -213,30 +210,12 @@ func (x *listExporter) wholePart(m *rules.Match, wanted []wantedPattern) part {
 	return p
 }
 
-// isPrefix reports whether entry i of p has only the start of a value.
-func isPrefix(p *overrides.Pattern, i int) bool {
-	return p.End == overrides.PrefixEnd && i == len(p.Entries)-1
-}
-
-// mayName reports whether p may name a subject with the keys.
-func mayName(p *overrides.Pattern, keys []string) bool {
-	if n := len(p.Entries); n > len(keys) || p.End == overrides.ExactEnd && n < len(keys) {
-		return false
-	}
-	for i := range p.Entries {
-		if string(p.Entries[i].Key) != keys[i] {
-			return false
-		}
-	}
-	return true
-}
-
 // narrowed returns pairs for the subjects that p names alone; nil if they match none.
 func narrowed(pairs []rules.MatchPair, p *overrides.Pattern) ([]rules.MatchPair, error) {
 	pairs = slices.Clone(pairs)
 	for i, e := range p.Entries {
 		pair, value := pairOf(pairs, string(e.Key)), string(e.Value)
-		switch isPrefix := isPrefix(p, i); {
+		switch isPrefix := p.IsPrefix(i); {
 		case !utf8.ValidString(value):
 			return nil, errors.New("the subject is not UTF-8")
 		case !isPrefix && !rules.PatternMatches(pair.Pattern, e.Value):
@@ -278,10 +257,10 @@ func withPair(pairs []rules.MatchPair, more rules.MatchPair) []rules.MatchPair {
 }
 
 // sampleOf returns a request with the keys that pairs match, and no narrower part of the rule.
-func sampleOf(pairs []rules.MatchPair, keys []string) (entries []rules.Entry) {
+func sampleOf(pairs []rules.MatchPair, keys []rules.CounterKey) (entries []rules.Entry) {
 	for _, key := range keys {
-		value := strings.ReplaceAll(pairOf(pairs, key).Pattern, "*", unknown)
-		entries = append(entries, rules.Entry{Key: []byte(key), Value: []byte(value)})
+		value := strings.ReplaceAll(pairOf(pairs, key.Key).Pattern, "*", unknown)
+		entries = append(entries, rules.Entry{Key: []byte(key.Key), Value: []byte(value)})
 	}
 	return entries
 }
@@ -303,8 +282,8 @@ func withoutRedundant(parts []part) []part {
 	return kept
 }
 
-func isSubset(keys, all []string) bool {
-	return !slices.ContainsFunc(keys, func(key string) bool { return !slices.Contains(all, key) })
+func isSubset(keys, all []rules.CounterKey) bool {
+	return !slices.ContainsFunc(keys, func(key rules.CounterKey) bool { return !slices.Contains(all, key) })
 }
 
 // mayOverlap reports whether a request may match both a and b.
