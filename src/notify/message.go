@@ -40,8 +40,8 @@ func (n *Notifier) send(r *reached) {
 		n.sender.fail("", err)
 		return
 	}
-	b := r.body()
-	n.sender.add(address, message{b.ID, b.encode(r.rule.Notify.Format)})
+	r.ID = r.id()
+	n.sender.add(address, message{r.ID, r.encode(r.rule.Notify.Format)})
 }
 
 // address returns where to send the messages of notification.
@@ -72,14 +72,6 @@ func (n *Notifier) Problem(r *rules.Rule) string {
 		return err.Error()
 	}
 	return ""
-}
-
-func (r *reached) body() Body {
-	return Body{
-		ID: r.id(), At: r.at, Domain: r.rule.Domain, Rule: r.rule.FullName, Subject: r.subject,
-		Threshold: r.rule.Notify.At[r.threshold], Used: r.used, Limit: r.limit, LimitText: r.rule.LimitText(),
-		Denied: r.denied, Enforced: !r.notEnforced, Reset: r.at.Add(r.resetAfter),
-	}
 }
 
 // encode returns the body of a request.

@@ -75,16 +75,11 @@ func (n *Notifier) Stats() Stats {
 
 // reached says that a subject has reached a percentage of a limit.
 type reached struct {
-	rule        *rules.Rule
-	counterKey  string
-	subject     string
-	at          time.Time
-	threshold   int // the index in rule.Notify.At
-	used, limit uint64
-	denied      bool
-	notEnforced bool
-	resetAfter  time.Duration
-	windowEnd   int64 // the result of windowEnd
+	Body       // without ID
+	rule       *rules.Rule
+	counterKey string
+	threshold  int   // the index in rule.Notify.At
+	windowEnd  int64 // the result of windowEnd
 }
 
 // Record implements limiter.Recorder. It allocates memory only for a subject that has reached a percentage.
@@ -133,12 +128,14 @@ func (n *Notifier) recordCharge(req *limiter.Request, a *limiter.Answer, st *lim
 	if st.Match != nil {
 		entries = st.Match.WithoutHold(entries)
 	}
-	r := &reached{
-		rule: c.Rule, counterKey: string(c.CounterKey), at: time.Unix(0, at).UTC(), threshold: threshold, used: used,
-		limit: capacity, denied: denied, notEnforced: c.InShadowMode() || a.Shadowed, resetAfter: v.ResetAfter,
-		windowEnd: end,
-		subject:   callertext.Descriptor(c.Rule.AppendCounterEntries(nil, entries)),
+	b := Body{
+		At: time.Unix(0, at).UTC(), Domain: c.Rule.Domain, Rule: c.Rule.FullName,
+		Subject:   callertext.Descriptor(c.Rule.AppendCounterEntries(nil, entries)),
+		Threshold: c.Rule.Notify.At[threshold], Used: used, Limit: capacity, LimitText: c.Rule.LimitText(),
+		Denied: denied, Enforced: !c.InShadowMode() && !a.Shadowed,
 	}
+	b.Reset = b.At.Add(v.ResetAfter)
+	r := &reached{b, c.Rule, string(c.CounterKey), threshold, end}
 	select {
 	case n.found <- r:
 	default:
