@@ -3,6 +3,8 @@ package operator
 import (
 	"context"
 	"fmt"
+	"net/url"
+	"strconv"
 	"time"
 
 	"ratelimit/src/metrics"
@@ -164,6 +166,21 @@ type TopQuery struct {
 	Domain string // empty for all domains.
 	Rule   string // empty for all rules of Domain.
 	Limit  int    // how many subjects are returned at most.
+}
+
+// MaxListed is how many rules, subjects, denials, buckets and proxies a question over HTTP can ask for.
+const MaxListed = 1000
+
+// Values returns q as the query of /api/top.
+func (q TopQuery) Values() url.Values {
+	v := url.Values{"kind": {q.Kind}, "window": {q.Window}, "limit": {strconv.Itoa(min(q.Limit, MaxListed))}}
+	if q.Domain != "" {
+		v.Set("domain", q.Domain)
+	}
+	if q.Rule != "" {
+		v.Set("rule", q.Rule)
+	}
+	return v
 }
 
 // NeverRetry is Denial.RetryAfterSeconds of a request that will never be admitted.

@@ -101,9 +101,6 @@ func (o *Observer) UseRules(set *rules.Set) {
 	o.rules.Store(set)
 }
 
-// LimitText returns the limit of the rule in force with the name, for people. It is empty if there is no such rule.
-func (o *Observer) LimitText(name metrics.RuleName) string { return LimitText(o.rules.Load(), name) }
-
 // LimitText returns the limit of the rule with the name, for people. It is empty if set is nil or has no such rule.
 func LimitText(set *rules.Set, name metrics.RuleName) string {
 	if set == nil {

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -29,6 +30,9 @@ func NearestWord(word string, known iter.Seq[string]) string {
 	}
 	return best
 }
+
+// NearestDomain returns the name of the domain that was probably meant by name; empty if there is none.
+func (s *Set) NearestDomain(name string) string { return NearestWord(name, maps.Keys(s.domainsByName)) }
 
 // SuggestFix returns the fix for an unknown key or value: the known one that was probably meant, or otherwise.
 func SuggestFix(word string, known []string, otherwise string) string {

@@ -19,7 +19,6 @@ const (
 	defaultRules    = 100
 	defaultSubjects = 20
 	defaultDenials  = 100
-	maxListed       = 1000
 )
 
 // figuresAPI answers the pages under /api.
@@ -261,7 +260,7 @@ func (p *parameters) number(name string, unset, lowest, highest int) int {
 	return n
 }
 
-func (p *parameters) limit(unset int) int { return p.number("limit", unset, 1, maxListed) }
+func (p *parameters) limit(unset int) int { return p.number("limit", unset, 1, operator.MaxListed) }
 
 // id returns the parameter, which must be the ID of a denial, or 0 if the query does not have it.
 func (p *parameters) id(name string) uint64 {

@@ -21,7 +21,7 @@ const (
 func (a figuresAPI) quotas(_ context.Context, p *parameters) any {
 	q := operator.QuotaQuery{
 		Domain: p.text("domain"), Buckets: p.limit(defaultBuckets),
-		Proxies: p.number("proxies", defaultProxies, 0, maxListed),
+		Proxies: p.number("proxies", defaultProxies, 0, operator.MaxListed),
 	}
 	if text := p.text("bucket"); text != "" {
 		entries, err := callertext.ParseDescriptor(text)

@@ -167,7 +167,7 @@ func (x *explainer) descriptor(i int) Descriptor {
 		d.Why, d.Hint = x.whyUnknownDomain()
 	case search == nil: // The request brings the limit of this descriptor.
 		d.Outcome = OutcomeLimited
-		x.addCharge(&d, st, nil)
+		x.addCharge(&d, i, nil)
 	default:
 		d.Steps, d.Rules, d.UnlistedRules = search.Steps, search.TriedRules, search.UnlistedCount
 		if search.Found == nil {
@@ -175,23 +175,24 @@ func (x *explainer) descriptor(i int) Descriptor {
 			d.Why, d.Hint = whyNoRule(search, len(request.Entries))
 			break
 		}
-		x.addRule(&d, st, search)
+		x.addRule(&d, i, search)
 	}
 	return d
 }
 
-// addRule explains the rule that a search found, and its limits.
-func (x *explainer) addRule(d *Descriptor, st *limiter.Status, search *match.Record) {
+// addRule explains the rule that the search for descriptor i found, and its limits.
+func (x *explainer) addRule(d *Descriptor, i int, search *match.Record) {
+	st := &x.answer.Statuses[i]
 	charged, ofRule := chargedRules(search), len(search.Found.Limits)
 	d.Rule, d.At = search.Found.FullName, search.Found.Pos.String()
 	d.AllOrNone = search.Found.ChargesAllOrNone && ofRule > 1
-	for i, r := range charged {
-		x.addCharge(d, st, r)
-		d.Charges[i].Canary = i < len(charged)-ofRule
-		if r.HoldIDKey != "" && d.Charges[i].Key != "" {
+	for j, r := range charged {
+		x.addCharge(d, i, r)
+		d.Charges[j].Canary = j < len(charged)-ofRule
+		if r.HoldIDKey != "" && d.Charges[j].Key != "" {
 			for _, e := range d.Entries { // The last entry with the key counts.
 				if e.Key == r.HoldIDKey {
-					d.Charges[i].HoldName = e.Value
+					d.Charges[j].HoldName = e.Value
 				}
 			}
 		}
@@ -207,16 +208,17 @@ func (x *explainer) addRule(d *Descriptor, st *limiter.Status, search *match.Rec
 	}
 }
 
-// addCharge adds the limit of r to d. r is nil for the limit that came with the request.
-func (x *explainer) addCharge(d *Descriptor, st *limiter.Status, r *rules.Rule) {
+// addCharge adds the limit of r to d, which explains descriptor i. r is nil for the limit that came with the request.
+func (x *explainer) addCharge(d *Descriptor, i int, r *rules.Rule) {
 	var c Charge
+	st := &x.answer.Statuses[i]
 	if r != nil {
 		c = configuredLimit(r)
 	}
-	i := slices.IndexFunc(st.Charges, func(c limiter.Charge) bool { return c.Rule == r })
+	at := slices.IndexFunc(st.Charges, func(c limiter.Charge) bool { return c.Rule == r })
 	switch {
-	case i >= 0:
-		from := &st.Charges[i]
+	case at >= 0:
+		from := &st.Charges[at]
 		if r == nil {
 			c.LimitInWords = fmt.Sprintf("%d per %s", from.Limit.Requests, from.Limit.Window())
 			c.Limit = from.Limit.Requests
@@ -239,17 +241,9 @@ func (x *explainer) addCharge(d *Descriptor, st *limiter.Status, r *rules.Rule) 
 		}
 	}
 	if r != nil && r.Overridden {
-		c.Override = x.answer.Domain.OverrideNote(r, entriesOf(d))
+		c.Override = x.answer.Domain.OverrideNote(r, x.req.Descriptors[i].Entries)
 	}
 	d.Charges = append(d.Charges, c)
-}
-
-// entriesOf returns the entries of d as a request has them.
-func entriesOf(d *Descriptor) (entries []rules.Entry) {
-	for _, e := range d.Entries {
-		entries = append(entries, rules.Entry{Key: []byte(e.Key), Value: []byte(e.Value)})
-	}
-	return entries
 }
 
 // configuredLimit describes the limit of r as its file has it.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"ratelimit/src/rules"
 	"ratelimit/src/rules/match"
 )
 
@@ -84,11 +83,7 @@ func betterCandidate(search *match.Record) string {
 // similar name.
 func (x *explainer) whyUnknownDomain() (why, hint string) {
 	name := string(x.req.Domain)
-	var known []string
-	for _, d := range x.answer.RuleSet.Domains() {
-		known = append(known, d.Name)
-	}
-	if meant := rules.NearestWord(name, slices.Values(known)); meant != "" {
+	if meant := x.answer.RuleSet.NearestDomain(name); meant != "" {
 		hint = "did you mean " + quoted(meant) + "?"
 	}
 	return "no rules have the domain " + quoted(name), hint

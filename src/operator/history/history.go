@@ -104,6 +104,11 @@ type Hour struct {
 	Unmatched   []float64 `json:"unmatched"`
 }
 
+// Lists returns the lists of h, each in the place that its rate has in values.
+func (h *Hour) Lists() [numCharted]*[]float64 {
+	return [...]*[]float64{&h.Admitted, &h.Denied, &h.Near, &h.Shadow, &h.Fallback, &h.Failed, &h.Unmatched}
+}
+
 // History keeps rates. It is a limiter.Recorder that counts requests. Run must run meanwhile.
 type History struct {
 	cfg           Config
@@ -337,9 +342,7 @@ func (h *History) Hour(domain, rule string) (hour Hour, ok bool) {
 	first := max(r.firstStep, h.steps-int64(Steps))
 	count := h.steps - first
 	hour = Hour{Start: h.lastStepEnd.Add(-time.Duration(count) * Step), StepSeconds: int(Step / time.Second)}
-	for i, list := range [numCharted]*[]float64{
-		&hour.Admitted, &hour.Denied, &hour.Near, &hour.Shadow, &hour.Fallback, &hour.Failed, &hour.Unmatched,
-	} {
+	for i, list := range hour.Lists() {
 		*list = make([]float64, count)
 		for j := range *list {
 			(*list)[j] = float64(r.rates[(first+int64(j))%int64(Steps)][i])

@@ -41,7 +41,6 @@ const (
 	maxRules      = 1000
 	sumSubjects   = 20
 	subjectFactor = 5
-	maxListed     = 1000
 	maxBuckets    = 20
 	maxProxies    = 10
 	// newDenials is how many denials a replica is asked for at a time, and keptDenials how many are kept of all.
@@ -332,8 +331,8 @@ func (peer *peer) fetch(ctx context.Context) (part replicas.Part, denials []oper
 	}
 	get("/api/state", nil, &part.State)
 	get("/api/rates", url.Values{"limit": {strconv.Itoa(maxRules)}}, &part.Rates)
-	get("/api/top", valuesOf(topQuery(operator.TopHot)), &part.Hot)
-	get("/api/top", valuesOf(topQuery(operator.TopDenied)), &part.Denied)
+	get("/api/top", topQuery(operator.TopHot).Values(), &part.Hot)
+	get("/api/top", topQuery(operator.TopDenied).Values(), &part.Denied)
 	after := strconv.FormatUint(peer.lastDenial, 10)
 	get("/api/denials", url.Values{"after": {after}, "limit": {strconv.Itoa(newDenials)}}, &denials)
 	if part.State.Quotas != nil {
@@ -386,25 +385,14 @@ func (peer *peer) checkNumbers(list []float64) error {
 	return nil
 }
 
-func valuesOf(q operator.TopQuery) url.Values {
-	v := url.Values{"kind": {q.Kind}, "window": {q.Window}, "limit": {strconv.Itoa(min(q.Limit, maxListed))}}
-	if q.Domain != "" {
-		v.Set("domain", q.Domain)
-	}
-	if q.Rule != "" {
-		v.Set("rule", q.Rule)
-	}
-	return v
-}
-
 // top returns the sums of subjects. Their shares are in the order of the replicas of sum.
 func (p *Peers) top(ctx context.Context, q operator.TopQuery) ([]operator.Subject, error) {
-	return ask(ctx, p, "top "+valuesOf(q).Encode(), maxAge, func(ctx context.Context) []operator.Subject {
+	return ask(ctx, p, "top "+q.Values().Encode(), maxAge, func(ctx context.Context) []operator.Subject {
 		each := q
-		each.Limit = min(subjectFactor*q.Limit, maxListed)
+		each.Limit = min(subjectFactor*q.Limit, operator.MaxListed)
 		lists := make([][]operator.Subject, len(p.peers))
 		errs := p.eachCounted(ctx, func(ctx context.Context, i int, peer *peer) error {
-			if err := peer.client.Get(ctx, "/api/top", valuesOf(each), &lists[i]); err != nil {
+			if err := peer.client.Get(ctx, "/api/top", each.Values(), &lists[i]); err != nil {
 				return err
 			}
 			return peer.check(&replicas.Part{Hot: lists[i]})

@@ -223,26 +223,16 @@ func History(list []operator.History) (sum operator.History) {
 		}
 	}
 	steps := max(0, nearestStep(last.Sub(sum.Start), step))
+	sums := sum.Lists()
+	for _, total := range sums {
+		*total = make([]float64, steps)
+	}
 	for _, h := range list {
 		offset := nearestStep(h.Start.Sub(sum.Start), step)
-		for _, line := range []struct {
-			sum  *[]float64
-			part []float64
-		}{
-			{&sum.Admitted, h.Admitted},
-			{&sum.Denied, h.Denied},
-			{&sum.Near, h.Near},
-			{&sum.Shadow, h.Shadow},
-			{&sum.Fallback, h.Fallback},
-			{&sum.Failed, h.Failed},
-			{&sum.Unmatched, h.Unmatched},
-		} {
-			if *line.sum == nil {
-				*line.sum = make([]float64, steps)
-			}
-			for i, rate := range line.part {
-				if at := offset + i; at >= 0 && at < steps {
-					(*line.sum)[at] += rate
+		for i, rates := range h.Lists() {
+			for j, rate := range *rates {
+				if at := offset + j; at >= 0 && at < steps {
+					(*sums[i])[at] += rate
 				}
 			}
 		}

@@ -160,8 +160,10 @@ func (c *Comparer) compareSettings(before, after *rules.Rule) (list []Setting, t
 	add("cidr", networksText(before), networksText(after), incomparable)
 	c.addChangedFiles(before, after, add)
 	add("count_by_prefix", prefixesText(before), prefixesText(after), incomparable)
-	add("match", matchInWords(before), matchInWords(after), incomparable)
-	add("per", perInWords(before), perInWords(after), incomparable)
+	wasMatch, wasPer := listInWords(before)
+	match, per := listInWords(after)
+	add("match", wasMatch, match, incomparable)
+	add("per", wasPer, per, incomparable)
 	return list, total
 }
 
@@ -233,18 +235,12 @@ func prefixesText(r *rules.Rule) string {
 	return strings.Join(parts, ", ")
 }
 
-func matchInWords(r *rules.Rule) string {
+// listInWords returns match and per of a rule of an ordered list; both are empty for others.
+func listInWords(r *rules.Rule) (match, per string) {
 	if r.ListSettings == nil {
-		return ""
+		return "", ""
 	}
-	return "{" + r.MatchText() + "}"
-}
-
-func perInWords(r *rules.Rule) string {
-	if r.ListSettings == nil {
-		return ""
-	}
-	return strings.Join(r.ListSettings.PerKeys, ", ")
+	return "{" + r.MatchText() + "}", strings.Join(r.ListSettings.PerKeys, ", ")
 }
 
 // limitEffect compares two limits. One is looser if it allows at least as many requests over a long time, and at least

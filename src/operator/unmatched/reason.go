@@ -20,17 +20,6 @@ func withoutValues(entries []rules.Entry) []rules.Entry {
 	return keys
 }
 
-// nearestDomain returns the domain of set that was probably meant by domain; empty if there is none.
-func nearestDomain(set *rules.Set, domain string) string {
-	return rules.NearestWord(domain, func(yield func(string) bool) {
-		for _, d := range set.Domains() {
-			if !yield(d.Name) {
-				return
-			}
-		}
-	})
-}
-
 // replacedReason is the reason for a descriptor whose rule does not apply because of `replaces`.
 const replacedReason = "another rule of the request replaces the rule"
 

@@ -227,7 +227,7 @@ func (t *Tracker) sample(req *limiter.Request, a *limiter.Answer, i int, s *slot
 func (t *Tracker) newEntry(n name, a *limiter.Answer, entries []rules.Entry) *entry {
 	e := &entry{rules: a.Domain, Traffic: Traffic{Domain: n.domain, Keys: n.keys, IsUnknownDomain: a.Domain == nil}}
 	if e.IsUnknownDomain {
-		e.Why, e.DidYouMean = "no rules have the domain", nearestDomain(a.RuleSet, n.domain)
+		e.Why, e.DidYouMean = "no rules have the domain", a.RuleSet.NearestDomain(n.domain)
 	} else {
 		e.Why, e.DidYouMean = reason(a.Domain, entries)
 	}
@@ -331,7 +331,7 @@ func (t *Tracker) UseRules(set *rules.Set) {
 			if set.Domain([]byte(n.domain)) != e.rules {
 				delete(t.traffic[k], n)
 			} else if e.IsUnknownDomain {
-				e.DidYouMean = nearestDomain(set, n.domain)
+				e.DidYouMean = set.NearestDomain(n.domain)
 			}
 		}
 	}

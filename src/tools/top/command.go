@@ -48,7 +48,7 @@ func Command() *cobra.Command {
 		operator.WindowMinute, operator.WindowHour, operator.WindowDay)
 	f.StringVar(&opt.filter.domain, "domain", "", "show only this domain")
 	f.StringVar(&opt.filter.rule, "rule", "", "show only the rule with this full name, as in the column RULE")
-	command.Number(f, &opt.filter.subjects, "limit", 20, 1, maxListed,
+	command.Number(f, &opt.filter.subjects, "limit", 20, 1, operator.MaxListed,
 		"most rules, and most subjects of each kind: 1 to 1000")
 	opt.service.AddReplicaFlags(f)
 	cmd.ValidArgsFunction = cobra.NoFileCompletions

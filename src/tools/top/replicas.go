@@ -25,7 +25,7 @@ func fetchAll(ctx context.Context, clients []*debugport.Client, f filter) (*snap
 		return fetch(ctx, clients[0], f)
 	}
 	each := f
-	each.subjects = min(subjectFactor*f.subjects, maxListed)
+	each.subjects = min(subjectFactor*f.subjects, operator.MaxListed)
 	parts := make([]replicas.Part, len(clients))
 	errs := debugport.Each(ctx, len(clients), func(ctx context.Context, i int) error {
 		c := clients[i]

@@ -13,9 +13,6 @@ import (
 	"ratelimit/src/operator/output"
 )
 
-// maxListed is how many rules and subjects the service lists at most.
-const maxListed = 1000
-
 // The names of --sort.
 const (
 	sortAdmitted = "admitted"
@@ -49,7 +46,7 @@ func fetch(ctx context.Context, c *debugport.Client, f filter) (*snapshot, error
 	if err := c.Get(ctx, "/api/state", nil, &s.State); err != nil {
 		return nil, err
 	}
-	search := url.Values{"search": {cmp.Or(f.rule, f.domain)}, "limit": {strconv.Itoa(maxListed)}}
+	search := url.Values{"search": {cmp.Or(f.rule, f.domain)}, "limit": {strconv.Itoa(operator.MaxListed)}}
 	if err := c.Get(ctx, "/api/rates", search, &s.Rates); err != nil {
 		return nil, err
 	}
@@ -61,14 +58,8 @@ func fetch(ctx context.Context, c *debugport.Client, f filter) (*snapshot, error
 		kind string
 		list *[]operator.Subject
 	}{{operator.TopDenied, &s.Denied}, {operator.TopHot, &s.Hot}} {
-		query := url.Values{"kind": {top.kind}, "window": {f.window}, "limit": {strconv.Itoa(min(f.subjects, maxListed))}}
-		if domain != "" {
-			query.Set("domain", domain)
-		}
-		if f.rule != "" {
-			query.Set("rule", f.rule)
-		}
-		if err := c.Get(ctx, "/api/top", query, top.list); err != nil {
+		q := operator.TopQuery{Kind: top.kind, Window: f.window, Domain: domain, Rule: f.rule, Limit: f.subjects}
+		if err := c.Get(ctx, "/api/top", q.Values(), top.list); err != nil {
 			return nil, err
 		}
 	}
