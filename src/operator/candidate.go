@@ -124,8 +124,7 @@ func (c *Candidate) WriteText(w io.Writer) error {
 		r.NotJudged)
 	if c.SampledPercent < 100 || r.NotSampled > 0 {
 		_, _ = fmt.Fprintf(w, "%d requests were not compared, to bound the cost: %s %% of the counters that only the "+
-			"candidate has are judged\n",
-			r.NotSampled, strconv.FormatFloat(c.SampledPercent, 'f', -1, 64))
+			"candidate has are judged\n", r.NotSampled, strconv.FormatFloat(c.SampledPercent, 'f', -1, 64))
 	}
 	table := func(titles []output.Column, rows [][]string) {
 		if len(rows) > 0 {

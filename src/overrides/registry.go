@@ -1,6 +1,7 @@
 package overrides
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -148,10 +149,11 @@ func (g *Registry) checkShapes(edits []Edit) error {
 // use puts a delta in force. Unless isAll is set, which says that no newer change is known here, overrides with greater
 // versions stay. g.mu is held.
 func (g *Registry) use(d *Delta, isAll bool) {
+	removed := slices.Clone(d.Removed)
 	if d.Whole {
-		g.removeMissing(d)
+		g.missingIn(d, func(o Override, _ uint64) { removed = append(removed, o.ID()) })
 	}
-	for _, id := range d.Removed {
+	for _, id := range removed {
 		g.remove(id)
 	}
 	for _, v := range d.Set {
@@ -204,15 +206,6 @@ func (g *Registry) release(e *entry) {
 func (g *Registry) remove(id ID) {
 	if p, err := ParsePattern(id.Subject); err == nil {
 		g.release(g.table(id.Domain).remove(&p, id.Rule))
-	}
-}
-
-// removeMissing removes each override that is not in d, a whole Delta. g.mu is held.
-func (g *Registry) removeMissing(d *Delta) {
-	var missing []ID
-	g.missingIn(d, func(o Override, _ uint64) { missing = append(missing, o.ID()) })
-	for _, id := range missing {
-		g.remove(id)
 	}
 }
 
@@ -419,7 +412,9 @@ func (g *Registry) List(domain string) (list []Override) {
 			}
 		}
 	}
-	slices.SortFunc(list, compareIDs)
+	slices.SortFunc(list, func(a, b Override) int {
+		return cmp.Or(cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Subject, b.Subject), cmp.Compare(a.Rule, b.Rule))
+	})
 	return list
 }
 

@@ -378,8 +378,3 @@ func (t *domainTable) get(p *Pattern, rule string) *entry {
 	}
 	return nil
 }
-
-// compareIDs orders overrides by domain, subject and rule.
-func compareIDs(a, b Override) int {
-	return cmp.Or(cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Subject, b.Subject), cmp.Compare(a.Rule, b.Rule))
-}

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"iter"
+	"maps"
 	"net/netip"
 	"regexp/syntax"
 	"strings"
@@ -126,13 +127,9 @@ func (l *Level) Settings() iter.Seq2[string, any] {
 	if l.Kind == LevelCIDR {
 		matched = l.Networks()
 	}
-	counted := make(map[string]int)
 	v4, v6 := l.CountedPrefixes()
-	for name, length := range map[string]int{"v4": v4, "v6": v6} {
-		if length > 0 {
-			counted[name] = length
-		}
-	}
+	counted := map[string]int{"v4": v4, "v6": v6}
+	maps.DeleteFunc(counted, func(_ string, length int) bool { return length == 0 })
 	return func(yield func(string, any) bool) {
 		_ = yield("key", l.Key()) &&
 			(l.Kind == LevelValue && matched == "" || yield(l.Kind.String(), matched)) &&

@@ -16,29 +16,25 @@ type Reservation struct {
 // learnedEstimate is the word of rule files for an estimate that is learned.
 const learnedEstimate = "learned"
 
-// estimateText returns the estimate as rule files have it.
-func (r *Reservation) estimateText() string {
+// estimate returns the estimate as rule files have it.
+func (r *Reservation) estimate() any {
 	if r.Estimate == 0 {
 		return learnedEstimate
 	}
-	return fmt.Sprint(r.Estimate)
+	return r.Estimate
 }
 
 // String returns the reservation on one line as in rule files: "{estimate: 2000, for: 2m}".
 func (r *Reservation) String() string {
-	return fmt.Sprintf("{estimate: %s, for: %s}", r.estimateText(), FormatDuration(r.For))
+	return fmt.Sprintf("{estimate: %v, for: %s}", r.estimate(), FormatDuration(r.For))
 }
 
 // fields returns the reservation as rule files have it.
 func (r *Reservation) fields() any {
-	f := struct {
+	return struct {
 		Estimate any    `yaml:"estimate" json:"estimate"`
 		For      string `yaml:"for" json:"for"`
-	}{r.Estimate, FormatDuration(r.For)}
-	if r.Estimate == 0 {
-		f.Estimate = learnedEstimate
-	}
-	return f
+	}{r.estimate(), FormatDuration(r.For)}
 }
 
 // MarshalYAML and MarshalJSON return the reservation as rule files have it.

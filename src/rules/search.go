@@ -33,14 +33,10 @@ func (s *SearchScratch) Reset(maxBytes int) {
 	clear(s.counterEntries[:cap(s.counterEntries)])
 	s.Canaries = s.Canaries[:0]
 	s.Bounds.reset()
-	if cap(s.joinedEntry) > maxBytes {
-		s.joinedEntry = nil
-	}
-	if cap(s.counterName) > maxBytes {
-		s.counterName = nil
-	}
-	if cap(s.derivedValues) > maxBytes {
-		s.derivedValues = nil
+	for _, buffer := range []*[]byte{&s.joinedEntry, &s.counterName, &s.derivedValues} {
+		if cap(*buffer) > maxBytes {
+			*buffer = nil
+		}
 	}
 	if cap(s.counterEntries) > maxBytes/(2*sliceBytes) {
 		s.counterEntries = nil

@@ -379,8 +379,7 @@ func ParseAddress(address, defaultPort string) (*url.URL, error) {
 			output.Printable(address), defaultPort)
 	case u.User != nil:
 		return nil, fmt.Errorf("address of %s: leave out the password, which other users of this machine could read; set "+
-			"%s or use --token-file",
-			u.Host, tokenVariable)
+			"%s or use --token-file", u.Host, tokenVariable)
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "":
 		return nil, fmt.Errorf("address %s: write only the host and the port, such as %s", output.Printable(address), u.Host)
 	}

@@ -27,7 +27,8 @@ func Summary(before, after *rules.Set) string {
 	for _, p := range pairs {
 		kind, settings := c.Compare(p, moved[p.After])
 		c.addFiles(files, p)
-		if kind != "" && !onlyFilesDiffer(settings) || kind == Added || kind == Removed {
+		differs := slices.ContainsFunc(settings, func(s Setting) bool { return !isFile(s) })
+		if kind != "" && differs || kind == Added || kind == Removed {
 			changed[kind] = append(changed[kind], nameOf(p, settings))
 		}
 	}
@@ -57,11 +58,6 @@ func (c *Comparer) addFiles(files map[string]string, p Pair) {
 			files[change.Path] = change.Text()
 		}
 	}
-}
-
-// onlyFilesDiffer reports whether all settings are files of values.
-func onlyFilesDiffer(settings []Setting) bool {
-	return !slices.ContainsFunc(settings, func(s Setting) bool { return !isFile(s) })
 }
 
 func isFile(s Setting) bool {

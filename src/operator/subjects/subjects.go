@@ -298,8 +298,7 @@ func (t *Tracker) newRanking(r *ruleSubjects) *ranking {
 	}
 	rank := new(ranking)
 	for i := range rank {
-		rank[i] = newWindow()
-		rank[i].period = t.advancedAt.Load() / int64(windowLengths[i])
+		rank[i] = window{new(summary), new(summary), t.advancedAt.Load() / int64(windowLengths[i])}
 	}
 	return rank
 }

@@ -126,8 +126,6 @@ type window struct {
 	period            int64 // the number of the current period since 1970, 0 if it is not known yet.
 }
 
-func newWindow() window { return window{current: new(summary), previous: new(summary)} }
-
 // advance makes period the current one. It does nothing if the clock went back.
 func (w *window) advance(period int64) {
 	switch ahead := period - w.period; {

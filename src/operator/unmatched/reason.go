@@ -4,13 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"ratelimit/src/operator/callertext"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/match"
 )
-
-// keysText returns the keys of entries without their values.
-func keysText(entries []rules.Entry) string { return callertext.Descriptor(withoutValues(entries)) }
 
 func withoutValues(entries []rules.Entry) []rules.Entry {
 	keys := make([]rules.Entry, len(entries))

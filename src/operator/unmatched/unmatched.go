@@ -209,7 +209,7 @@ func (t *Tracker) count(k kind, hash, n uint64) *slot {
 func (t *Tracker) sample(req *limiter.Request, a *limiter.Answer, i int, s *slot) {
 	k, n, entries := unknownDomain, name{domain: callertext.Name(string(req.Domain))}, req.Descriptors[i].Entries
 	if a.Domain != nil {
-		k, n.keys = knownDomain, keysText(entries)
+		k, n.keys = knownDomain, callertext.Descriptor(withoutValues(entries))
 	}
 	t.mu.Lock()
 	e := t.traffic[k][n]

@@ -145,7 +145,7 @@ func subsets(keys []string) [][]string {
 // partsWithout returns the parts of rule i for requests that have all keys of per but those in lacked.
 func (x *listExporter) partsWithout(lacked []string, i int, wanted []wantedPattern) (parts []part) {
 	m := x.list.Rules[i].Match
-	all := m.ListSettings.MatchPairs
+	all := slices.Clone(m.ListSettings.MatchPairs)
 	var keys []rules.CounterKey
 	for _, key := range m.ListSettings.PerKeys {
 		if slices.Contains(lacked, key) {
@@ -153,9 +153,10 @@ func (x *listExporter) partsWithout(lacked []string, i int, wanted []wantedPatte
 		}
 		keys = append(keys, rules.CounterKey{Key: key})
 		if pairOf(all, key) == nil {
-			all = withPair(all, rules.MatchPair{Key: key, Pattern: "*"})
+			all = append(all, rules.MatchPair{Key: key, Pattern: "*"})
 		}
 	}
+	slices.SortFunc(all, func(a, b rules.MatchPair) int { return cmp.Compare(a.Key, b.Key) })
 	at := make(map[string]int) // the indexes of parts by their match
 	add := func(pairs []rules.MatchPair, from ...wantedPattern) {
 		text := fmt.Sprintf("%q", pairs)
@@ -247,13 +248,6 @@ func pairOf(pairs []rules.MatchPair, key string) *rules.MatchPair {
 		}
 	}
 	return nil
-}
-
-// withPair returns pairs with one more, sorted by key.
-func withPair(pairs []rules.MatchPair, more rules.MatchPair) []rules.MatchPair {
-	pairs = append(slices.Clone(pairs), more)
-	slices.SortFunc(pairs, func(a, b rules.MatchPair) int { return cmp.Compare(a.Key, b.Key) })
-	return pairs
 }
 
 // sampleOf returns a request with the keys that pairs match, and no narrower part of the rule.

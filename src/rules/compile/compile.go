@@ -131,8 +131,7 @@ func (c *Compiler) warnUnknownReplacedNames() {
 		for _, other := range by.replacedNames {
 			if !replaceable[name{by.rule.Domain, other.Value}] {
 				c.warnings.Add(other.Pos, "check the spelling, or remove it",
-					"no rule of the domain that could be replaced is named %s",
-					rules.Quote(other.Value))
+					"no rule of the domain that could be replaced is named %s", rules.Quote(other.Value))
 			}
 		}
 	}

@@ -85,8 +85,7 @@ func (c *report) limitsOfDescriptor(cfg *DescriptorConfig) *LimitsConfig {
 		c.problems.Add(limit.Pos, "write unlimited in the lines of the file", "limits_from and unlimited exclude each other")
 	case !limit.LacksRequests:
 		c.problems.Add(limit.Pos, "remove requests_per_unit; for values that are not in the file, add a descriptor with "+
-			"the key alone",
-			"limits_from and requests_per_unit exclude each other: the file has the number")
+			"the key alone", "limits_from and requests_per_unit exclude each other: the file has the number")
 	case limit.Burst != nil:
 		c.problems.Add(limit.Burst.Pos, "write it into the lines of the file, behind the number of requests",
 			"limits_from and burst exclude each other")

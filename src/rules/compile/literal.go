@@ -53,8 +53,7 @@ func warnNetworkValue(warnings *rules.Problems, at rules.Pos, key, value string,
 	if key == maskedAddressKey {
 		if network != masked {
 			warnings.Add(at, fmt.Sprintf("write %q", masked),
-				"no request has the value %s: Envoy sends networks without host bits",
-				rules.Quote(value))
+				"no request has the value %s: Envoy sends networks without host bits", rules.Quote(value))
 		}
 		return
 	}

@@ -10,8 +10,7 @@ import (
 func (c *Compiler) compileLimitNodes(n *match.WordNode, children []LimitNodeConfig, p compilePath, above []string) {
 	if len(children) > 0 && len(above) == rules.MaxTreeDepth {
 		c.problems.Add(children[0].Pos, "use fewer levels; a request needs a word for each",
-			"the tree is more than %d levels deep",
-			rules.MaxTreeDepth)
+			"the tree is more than %d levels deep", rules.MaxTreeDepth)
 		return
 	}
 	for i := range children {

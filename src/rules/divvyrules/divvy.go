@@ -118,8 +118,7 @@ func (f *reader) ruleConfig(r *divvyRule) compile.RuleConfig {
 	if v, ok := r.optionalField("matchPolicy"); ok && v.text != "stop" {
 		if cfg.ShadowMode = v.text == "canary"; !cfg.ShadowMode {
 			f.problems.Add(v.pos, "write stop, which is the default, or canary",
-				"matchPolicy of %s is neither stop nor canary: %s",
-				text, rules.Quote(v.text))
+				"matchPolicy of %s is neither stop nor canary: %s", text, rules.Quote(v.text))
 		}
 	}
 	if v, ok := r.optionalField("label"); ok {
@@ -141,12 +140,10 @@ func (f *reader) checkLabel(r *divvyRule, v scalar) {
 	switch {
 	case !labelPattern.MatchString(v.text):
 		f.problems.Add(v.pos, "write up to 255 letters, digits, `_` and `-`", "label of %s is not a name: %s",
-			rules.Shorten(r.operationText),
-			rules.Quote(v.text))
+			rules.Shorten(r.operationText), rules.Quote(v.text))
 	case taken:
 		f.problems.Add(v.pos, "choose another", "label of %s is that of the rule at %v, too: %s",
-			rules.Shorten(r.operationText), other,
-			rules.Quote(v.text))
+			rules.Shorten(r.operationText), other, rules.Quote(v.text))
 	default:
 		f.rulePosByLabel[v.text] = r.pos
 	}

@@ -207,8 +207,7 @@ func (r *jsonReader) readRule(v jsonValue) {
 	at := r.posOf(v.offset)
 	if v.kind() != compile.KindMap {
 		r.problems.Add(at, "write {\"operation\": {...}, \"creditLimit\": ..., \"resetSeconds\": ...}",
-			"the rule is %v, not a map",
-			v.kind())
+			"the rule is %v, not a map", v.kind())
 		return
 	}
 	rule := divvyRule{pos: at, valueByKey: make(map[string]scalar)}

@@ -53,10 +53,6 @@ type parsedData struct {
 	problems []datafile.Problem
 }
 
-func newDataCache() dataCache {
-	return dataCache{references: make(map[datafile.Sum][]datafile.Reference), parsed: make(map[parsedKey]parsedData)}
-}
-
 // dataScan reads the data files that the rule files of a scan refer to.
 type dataScan struct {
 	*dirScan
@@ -273,8 +269,7 @@ func (w *pacedWriter) Write(block []byte) (int, error) {
 
 // parse parses the files whose contents known does not have, and returns what the next scan need not parse.
 func (d *dataScan) parse(known *dataCache) dataCache {
-	next := newDataCache()
-	next.references = d.references
+	next := dataCache{d.references, make(map[parsedKey]parsedData)}
 	for _, data := range d.inOrder {
 		key := data.key(data.Sum)
 		if data.Sum == (datafile.Sum{}) { // The file could not be read.

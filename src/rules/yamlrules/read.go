@@ -62,7 +62,7 @@ func ParseLaterDocuments(file string, data []byte) (configs []compile.DomainConf
 // readConfig reads a document of any kind. It returns nil for tests of rules, and for what holds no rules.
 func (r *reader) readConfig(root *yaml.Node) *compile.DomainConfig {
 	switch {
-	case isKubernetesObject(root):
+	case hasTopKey(root, "apiVersion") && hasTopKey(root, "kind") && !hasTopKey(root, "domain"):
 		r.reportKubernetesObject(root)
 		return nil
 	case isRuleFile(root):
@@ -80,12 +80,7 @@ func isRuleFile(root *yaml.Node) bool {
 	return hasTopKey(root, "domain") || !hasTopKey(root, "tests") && !hasTopKey(root, "schema")
 }
 
-// isKubernetesObject reports whether a document is an object of Kubernetes, such as a ConfigMap, and not a rule file.
-func isKubernetesObject(root *yaml.Node) bool {
-	return hasTopKey(root, "apiVersion") && hasTopKey(root, "kind") && !hasTopKey(root, "domain")
-}
-
-// reportKubernetesObject reports that a document is an object of Kubernetes, and says where rules belong instead.
+// reportKubernetesObject reports that a document is an object of Kubernetes, such as a ConfigMap, and says where rules belong instead.
 func (r *reader) reportKubernetesObject(root *yaml.Node) {
 	kind, version := resolveAlias(valueOfKey(root, "kind")).Value, resolveAlias(valueOfKey(root, "apiVersion")).Value
 	fix := "apply it to the cluster, where a controller reads it; a rule file begins with `domain: " +
@@ -344,7 +339,7 @@ func (r *reader) readMatchPairs(f field) *compile.Positioned[[]compile.MatchPair
 			r.problems.Add(f.keyPos, "write \"*\" for any value, or \"\" for an empty one", "no pattern for the key %s",
 				rules.Quote(f.name))
 			return false
-		case isValueMatch(f.valueNode):
+		case hasTopKey(f.valueNode, "cidr") || hasTopKey(f.valueNode, "regex"): // as descriptors have them
 			r.problems.Add(f.keyPos, "write a pattern with `*`, or `descriptors` instead of `rules`",
 				"the key %s has cidr or regex, which an ordered list does not support", rules.Quote(f.name))
 			return false
@@ -363,9 +358,6 @@ func (r *reader) readMatchPairs(f field) *compile.Positioned[[]compile.MatchPair
 	}
 	return list
 }
-
-// isValueMatch reports whether n is a map with cidr or regex, as descriptors have them.
-func isValueMatch(n *yaml.Node) bool { return hasTopKey(n, "cidr") || hasTopKey(n, "regex") }
 
 // checkScalarKey reports whether the key of f is a scalar. Another key is a problem; name is the key's name in the
 // message.

@@ -69,8 +69,7 @@ func (r *reader) readLimitNode(f *Field, depth int) compile.LimitNodeConfig {
 			cfg.Children = r.readLimitNodes(in.Value.Fields, depth+1)
 		default:
 			r.problems.Add(in.Pos, rules.SuggestFix(in.Name, []string{"limits", "children"}, "known here: limits or children"),
-				"unknown key %s",
-				rules.Quote(in.Name))
+				"unknown key %s", rules.Quote(in.Name))
 		}
 	}
 	if cfg.Limit == nil && len(cfg.Children) == 0 && len(r.problems) == before {
