@@ -123,7 +123,7 @@ func (s *ruleStats) appendFigures(list []Figure) []Figure {
 // countsByKey reports whether the hits of r count under the key of r. Hits of per-value
 // rules count under values of the request; hits of unlimited rules have no hit counters.
 func countsByKey(r *rules.Rule) bool {
-	return (!r.Unlimited || hasLimitsOfFile(r)) && !r.MetricNameHasValues()
+	return (!r.Unlimited || hasLimitsOfFile(r)) && !r.MetricNameHasValues
 }
 
 // hasLimitsOfFile reports whether r has limits_from. Some lines of the file may be unlimited, and others not.

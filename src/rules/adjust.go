@@ -110,7 +110,7 @@ func (r *Rule) CounterKeys() (keys []CounterKey) {
 	default:
 		for i := range r.Path {
 			l := &r.Path[i]
-			if l.hasWildcard && int(l.keyLen) < len(l.name) && strings.Contains(l.Key(), "*") {
+			if l.HasWildcard && int(l.keyLen) < len(l.name) && strings.Contains(l.Key(), "*") {
 				return nil
 			}
 			k := CounterKey{Key: l.Key()}

@@ -50,7 +50,7 @@ func (k LevelKind) String() string {
 type Level struct {
 	name           string // "key_value", or "key" if any value matches
 	keyLen         int32  // the length of the key in name
-	hasWildcard    bool   // name has a `*`
+	HasWildcard    bool   // name is a pattern with a `*`; NewLevel sets it
 	ValueToMetric  bool   // adds the request's value to the name of the metric.
 	ShareThreshold bool   // lets all values that the level matches share a counter.
 	Kind           LevelKind
@@ -61,15 +61,12 @@ type Level struct {
 // NewLevel returns l with the key and the name, which is "key_value", or the key if any value matches.
 func NewLevel(key, name string, l Level) Level {
 	l.name, l.keyLen = name, int32(len(key))
-	l.hasWildcard = l.Kind == LevelValue && strings.Contains(name, "*")
+	l.HasWildcard = l.Kind == LevelValue && strings.Contains(name, "*")
 	return l
 }
 
 // Name returns "key_value", or the key if any value matches.
 func (l *Level) Name() string { return l.name }
-
-// HasWildcard reports whether the name is a pattern with a `*`.
-func (l *Level) HasWildcard() bool { return l.hasWildcard }
 
 // LevelName returns the name of a level: "key_value", or "key" if value is empty.
 func LevelName(key, value string) string {
@@ -212,7 +209,7 @@ func (l *Level) metricShowsValue() bool {
 
 // HasOneValue reports whether all requests that the level matches have the same value.
 func (l *Level) HasOneValue() bool {
-	return l.Kind == LevelExact || l.Kind == LevelValue && !l.hasWildcard && l.Value() != ""
+	return l.Kind == LevelExact || l.Kind == LevelValue && !l.HasWildcard && l.Value() != ""
 }
 
 // valuePattern returns the pattern "key_value" without "key_", the key of the request, in front. If the pattern does

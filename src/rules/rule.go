@@ -26,19 +26,20 @@ type Descriptor struct {
 	ListSettings     *ListSettings  // nil outside ordered lists
 	Words            *WordPath      // nil outside trees of limits
 
+	// NewDescriptor sets these.
+	MetricNameHasValues bool // the result of AppendMetricName depends on the entries
 	hasSharedLevel      bool // some level of Path has ShareThreshold
 	hasDerivedValue     bool // some level of Path has ShareThreshold or count_by_prefix
-	metricNameHasValues bool // the result of MetricNameHasValues
 }
 
 // NewDescriptor returns d with what follows from its Path.
 func NewDescriptor(d Descriptor) *Descriptor {
-	d.metricNameHasValues = d.DetailedMetric
+	d.MetricNameHasValues = d.DetailedMetric
 	for i := range d.Path {
 		l := &d.Path[i]
 		d.hasSharedLevel = d.hasSharedLevel || l.ShareThreshold
 		d.hasDerivedValue = d.hasDerivedValue || l.ShareThreshold || l.Addresses.CountsNetworks()
-		d.metricNameHasValues = d.metricNameHasValues || strings.Contains(l.Key(), "*") || l.metricShowsValue()
+		d.MetricNameHasValues = d.MetricNameHasValues || strings.Contains(l.Key(), "*") || l.metricShowsValue()
 	}
 	return &d
 }
@@ -147,16 +148,13 @@ func (d *Descriptor) WordPath() []string {
 	return d.Words.Names
 }
 
-// MetricNameHasValues reports whether the result of AppendMetricName depends on the entries.
-func (d *Descriptor) MetricNameHasValues() bool { return d.metricNameHasValues }
-
 // AppendMetricName appends the name of the metric that counts a hit: FullName, with the request's values if the rule
 // has detailed_metric or value_to_metric. The first len(Path) entries must be those that led to the rule. dot stands
 // for each dot within a key or a value.
 //
 // Source: envoyproxy/ratelimit, README sections "Detailed metrics" and "Value to metric".
 func (r *Rule) AppendMetricName(dst []byte, entries []Entry, dot byte) []byte {
-	if !r.MetricNameHasValues() {
+	if !r.MetricNameHasValues {
 		return append(dst, r.MetricName(dot)...)
 	}
 	dst = append(dst, r.Domain...)
@@ -227,7 +225,7 @@ func (r *Rule) appendMetricLevel(dst []byte, l *Level, e *Entry) []byte {
 			return network.AppendTo(dst)
 		}
 		return append(dst, e.Value...)
-	case !l.hasWildcard:
+	case !l.HasWildcard:
 		return append(dst, l.name...)
 	}
 	return append(append(append(dst, e.Key...), '_'), l.valuePattern(e.Key)...)

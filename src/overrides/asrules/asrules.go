@@ -188,7 +188,7 @@ func (x *exporter) childrenOf(n *match.Node, b *branch, above []rules.Entry) []c
 		at[c] = len(list)
 		list = append(list, child{
 			node: c, level: settingTexts(l.Settings()), sample: with(above, l.Key(), value),
-			isFirst: !l.HasOneValue() && (l.Kind != rules.LevelValue || l.HasWildcard()),
+			isFirst: !l.HasOneValue() && (l.Kind != rules.LevelValue || l.HasWildcard),
 		})
 	}
 	for c := range n.ChildNodes() {
@@ -220,7 +220,7 @@ func (x *exporter) childrenOf(n *match.Node, b *branch, above []rules.Entry) []c
 			continue // No limit counts the subject.
 		}
 		l := g.Level()
-		switch isSame := l.HasOneValue() || l.HasWildcard() && l.Value() == string(want.entry.Value); {
+		switch isSame := l.HasOneValue() || l.HasWildcard && l.Value() == string(want.entry.Value); {
 		case isSame:
 			list[at[g]].branch = want
 		case l.ShareThreshold || l.CountsNetworks():

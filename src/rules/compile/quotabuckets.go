@@ -58,7 +58,7 @@ func (k bucketKeys) with(level *rules.Level) bucketKeys {
 
 // smallestKeyAfter returns the smallest key greater than last that an entry can have to match l.
 func smallestKeyAfter(l *rules.Level, last string) (key string, found bool) {
-	if !l.HasWildcard() {
+	if !l.HasWildcard {
 		return l.Key(), l.Key() > last
 	}
 	// A wildcard matches key_value, so the key ends at some underscore of the text before the wildcard, or goes on after

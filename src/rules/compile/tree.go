@@ -97,7 +97,7 @@ func (p compilePath) childPath(cfg *DescriptorConfig, m *valueMatch) compilePath
 func (c *report) checkDescriptorSettings(cfg *DescriptorConfig, p compilePath) {
 	limited := cfg.RateLimit != nil || cfg.RateLimits != nil
 	level := &p.levels[len(p.levels)-1]
-	if cfg.ShareThreshold && !level.HasWildcard() && (level.Kind == rules.LevelValue || level.Kind == rules.LevelExact) {
+	if cfg.ShareThreshold && !level.HasWildcard && (level.Kind == rules.LevelValue || level.Kind == rules.LevelExact) {
 		c.problems.Add(cfg.Pos, "add a `*` to the value, or remove share_threshold",
 			"share_threshold needs a wildcard, cidr, regex or values_from, and %s has none", rules.Quote(level.Name()))
 	}

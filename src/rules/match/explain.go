@@ -191,10 +191,7 @@ func (m *valueMatchers) explain(value []byte, s *Step, b *rules.SearchBounds) {
 }
 
 func (d *DataNode) explain(value []byte, s *Step) {
-	how := MatchValuesFrom
-	if d.Kind == rules.LevelLimitsFrom {
-		how = MatchLimitsFrom
-	}
+	how := MatchKind(d.Kind.String())
 	n := d.find(value)
 	if n == nil {
 		c := d.Node.candidate(how)

@@ -94,19 +94,18 @@ type Candidate struct {
 	node *Node // nil in a tree of limits
 }
 
-// MatchKind is the way in which a descriptor is compared with an entry.
+// MatchKind is how a descriptor is compared with an entry: one of these, or "values_from" or "limits_from",
+// which search the value in a file.
 type MatchKind string
 
 const (
-	MatchExact      MatchKind = "exact"       // compares key and value for equality.
-	MatchCIDR       MatchKind = "cidr"        // compares the value, an address, with networks.
-	MatchRegex      MatchKind = "regex"       // compares the value with a regular expression.
-	MatchValuesFrom MatchKind = "values_from" // searches the value in a file.
-	MatchLimitsFrom MatchKind = "limits_from" // searches the value in a file of values and limits.
-	MatchWildcard   MatchKind = "wildcard"    // compares "key_value" with a pattern.
-	MatchKeyAlone   MatchKind = "key"         // compares the key for equality and ignores the value.
-	MatchHoldID     MatchKind = "hold_id"     // compares the key with the hold_id of the level above.
-	MatchHold       MatchKind = "hold"        // compares the entry with hold=settle and hold=release.
+	MatchExact    MatchKind = "exact"    // compares key and value for equality.
+	MatchCIDR     MatchKind = "cidr"     // compares the value, an address, with networks.
+	MatchRegex    MatchKind = "regex"    // compares the value with a regular expression.
+	MatchWildcard MatchKind = "wildcard" // compares "key_value" with a pattern.
+	MatchKeyAlone MatchKind = "key"      // compares the key for equality and ignores the value.
+	MatchHoldID   MatchKind = "hold_id"  // compares the key with the hold_id of the level above.
+	MatchHold     MatchKind = "hold"     // compares the entry with hold=settle and hold=release.
 )
 
 // MatchReason tells more about a comparison.

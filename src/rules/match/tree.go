@@ -180,7 +180,7 @@ func (n *Node) ChildNodes() iter.Seq[*Node] {
 				list = append(list, k.AnyValue)
 			}
 			for _, node := range list {
-				if !node.Level().HasWildcard() && !yield(node) {
+				if !node.Level().HasWildcard && !yield(node) {
 					return
 				}
 			}
@@ -235,7 +235,7 @@ func (n *Node) AddChild(child *Node) (taken *Node) {
 		}
 		k.ByValue.Add(value, child)
 	}
-	if l.HasWildcard() {
+	if l.HasWildcard {
 		n.Children.Wildcards = append(n.Children.Wildcards, WildcardNode{wildcard.Compile(l.Name()), child})
 	}
 	return nil

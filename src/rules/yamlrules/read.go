@@ -80,7 +80,8 @@ func isRuleFile(root *yaml.Node) bool {
 	return hasTopKey(root, "domain") || !hasTopKey(root, "tests") && !hasTopKey(root, "schema")
 }
 
-// reportKubernetesObject reports that a document is an object of Kubernetes, such as a ConfigMap, and says where rules belong instead.
+// reportKubernetesObject reports that a document is an object of Kubernetes, such as a ConfigMap, and says where rules
+// belong instead.
 func (r *reader) reportKubernetesObject(root *yaml.Node) {
 	kind, version := resolveAlias(valueOfKey(root, "kind")).Value, resolveAlias(valueOfKey(root, "apiVersion")).Value
 	fix := "apply it to the cluster, where a controller reads it; a rule file begins with `domain: " +
