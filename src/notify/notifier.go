@@ -181,20 +181,16 @@ func (n *Notifier) markSeen(counterKey []byte, windowEnd int64, threshold int) b
 // Run claims what Record has found, and sends messages, until ctx ends. Then it tries each message that waits once.
 func (n *Notifier) Run(ctx context.Context) error {
 	defer n.sender.finish()
-	for {
+	for ctx.Err() == nil {
 		select {
 		case r := <-n.found:
 			n.claim(r)
 		case <-ctx.Done():
-			n.sender.hurry()
-			for {
-				select {
-				case r := <-n.found:
-					n.claim(r)
-				default:
-					return nil
-				}
-			}
 		}
 	}
+	n.sender.hurry()
+	for len(n.found) > 0 { // Nobody else takes from it.
+		n.claim(<-n.found)
+	}
+	return nil
 }

@@ -85,7 +85,7 @@ type compilePath struct {
 	bucketKeys
 	descriptor       *rules.Descriptor // what the limits here have in common
 	dataFiles        datafile.Files
-	hasNoNestedRules bool                // set in ordered lists and trees of limits: their rules have no descriptors below them
+	hasNoNestedRules bool                // in ordered lists and trees of limits: their rules have no descriptors below
 	notify           *rules.Notification // of limits without their own; nil, or without At, for none
 }
 
