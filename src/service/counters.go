@@ -2,11 +2,6 @@ package service
 
 import (
 	"context"
-	"fmt"
-	"strings"
-	"time"
-
-	"github.com/sirupsen/logrus"
 
 	"ratelimit/src/backend/changes"
 	"ratelimit/src/backend/fallback"
@@ -64,40 +59,4 @@ func (f *foundation) changeLocalCounters(local *fallback.Store, editor *operator
 			f.log.Debugf("a change of counters does not apply to this replica: %v", err)
 		}
 	}
-}
-
-// logCounterChange writes the audit line of a change.
-func (f *foundation) logCounterChange(report *operator.CounterReport, client operator.Client, err error) {
-	c := &report.CounterChange
-	fields := logrus.Fields{"by": client.Addr, "action": c.Action, "domain": c.Domain, "descriptor": c.DescriptorText()}
-	if client.User != "" {
-		fields["user"] = client.User
-	}
-	if c.Used != nil {
-		fields["used"] = *c.Used
-	}
-	if c.IsPattern() {
-		fields["counters"] = report.Matching
-	} else if report.Before != nil {
-		fields["before"], fields["after"] = countsText(report.Before), countsText(report.Counters)
-	}
-	if report.Warning != "" {
-		fields["warning"] = report.Warning
-	}
-	line := f.log.AlwaysShown.WithFields(fields).WithTime(time.Now())
-	if err != nil {
-		delete(fields, "after")
-		line.WithError(err).Warn("counters not changed, or only some")
-		return
-	}
-	line.Info("counters changed")
-}
-
-// countsText returns counts as "rule 3 of 5, rule 7 of 100".
-func countsText(counters []operator.Counter) string {
-	var parts []string
-	for _, c := range counters {
-		parts = append(parts, fmt.Sprintf("%s %d of %d", c.Rule, c.Used, c.Limit))
-	}
-	return strings.Join(parts, ", ")
 }

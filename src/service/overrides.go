@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sirupsen/logrus"
-
 	"ratelimit/src/limiter"
 	"ratelimit/src/metrics"
 	"ratelimit/src/operator"
@@ -142,31 +140,4 @@ func (c *changedLimits) over(set *rules.Set) *rules.Set {
 // editor makes what changes limits for operators.
 func (c *changedLimits) editor(counters *operator.Editor) *operator.LimitEditor {
 	return &operator.LimitEditor{Counters: counters, Registry: c.registry, Note: c.note, OnChange: c.logLimitChange}
-}
-
-// logLimitChange writes the line of the audit about a change of a limit.
-func (f *foundation) logLimitChange(report *operator.LimitReport, client operator.Client, err error) {
-	o := &report.Override
-	fields := logrus.Fields{
-		"by": client.Addr, "action": report.Action, "domain": o.Domain, "subject": o.Subject, "who": o.Who,
-		"reason": o.Reason,
-	}
-	if client.User != "" {
-		fields["user"] = client.User
-	}
-	if o.Rule != "" {
-		fields["rule"] = o.Rule
-	}
-	if report.Before != nil {
-		fields["before"] = report.Before.Note()
-	}
-	if report.Action == overrides.ActionSet && err == nil {
-		fields["after"] = o.Note()
-	}
-	line := f.log.AlwaysShown.WithFields(fields).WithTime(time.Now())
-	if err != nil {
-		line.WithError(err).Warn("limit not changed")
-		return
-	}
-	line.Info("limit changed")
 }
