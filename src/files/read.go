@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 )
@@ -30,6 +31,11 @@ func (e *TimeoutError) Error() string { return e.text }
 
 // Hanging returns the number of reads that were abandoned and have not returned.
 func (r *Reads) Hanging() int { return int(r.hanging.Load()) }
+
+// File returns the contents of a file, with the errors of Read.
+func (r *Reads) File(ctx context.Context, path string) ([]byte, error) {
+	return Read(ctx, r, func() ([]byte, error) { return os.ReadFile(path) })
+}
 
 // Read calls f in a new goroutine and returns its results. If f does not return before the timeout or the end of ctx,
 // Read abandons it: Read returns a *TimeoutError or the error of ctx, and drops the results of f. While MaxHanging

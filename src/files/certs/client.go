@@ -7,7 +7,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -76,7 +75,7 @@ func verifyChain(state tls.ConnectionState, roots *x509.CertPool) error {
 func ClientStats(file string) func() Stats {
 	reads := &files.Reads{Timeout: time.Second}
 	return func() Stats {
-		text, err := files.Read(context.Background(), reads, func() ([]byte, error) { return os.ReadFile(file) })
+		text, err := reads.File(context.Background(), file)
 		if cert := firstCertificate(text); err == nil && cert != nil {
 			return Stats{NotAfter: cert.NotAfter}
 		}

@@ -35,7 +35,7 @@ func (s *Store) openMemcached() (backend.Backend, error) {
 	mc := memcached.Config{
 		Config:          s.remoteConfig(p, from.Conns, from.Timeout),
 		Servers:         from.Servers,
-		OnServersChange: func(c memcached.ServersChange) { s.logServerChange(c) },
+		OnServersChange: s.logServerChange,
 		OnLookupFailure: func(err error) { s.cfg.Log.Warn(err) },
 	}
 	mc.StartSpan = s.cfg.Spans("Memcached Fetch Execution", "memcached", "keysToGet length")

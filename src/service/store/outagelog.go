@@ -163,9 +163,7 @@ func (s *Store) logOutages(ctx context.Context) error {
 func (s *Store) outageView(now time.Time) outageView {
 	v := outageView{at: now, since: now, fallback: s.Fallback.Stats(), replicasKnown: s.Replicas.Known()}
 	for _, p := range s.Pools {
-		p.mu.Lock()
-		state := p.state
-		p.mu.Unlock()
+		state := p.lastPing()
 		if o := p.outage(&state); o != nil && state.HasAnswered {
 			v.silent = append(v.silent, p.labelInMessages)
 			if o.Since.Before(v.since) {

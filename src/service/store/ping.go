@@ -171,6 +171,13 @@ func (p *Pool) record(err *Error) {
 	p.state.Err, p.state.HasAnswered = err, p.state.HasAnswered || err == nil
 }
 
+// lastPing returns what the last ping left, without a note and an outage.
+func (p *Pool) lastPing() PoolState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state
+}
+
 // adviseTLS logs what to do if p does not answer because only one of the service and the store uses TLS.
 func (s *Store) adviseTLS(ctx context.Context, p *Pool) {
 	ctx, cancel := context.WithTimeout(ctx, p.pingTimeout)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -104,7 +103,7 @@ func redisCredentials(auth, file string) credentials.PerConnection {
 	return func() (string, string, error) {
 		text := auth
 		if file != "" {
-			data, err := files.Read(context.Background(), reads, func() ([]byte, error) { return os.ReadFile(file) })
+			data, err := reads.File(context.Background(), file)
 			if err != nil {
 				return "", "", fmt.Errorf("the file with the password: %w", err)
 			}

@@ -204,9 +204,7 @@ func (s *Store) State() State {
 		st.Pools = []PoolState{{Name: "memory", HasAnswered: true}}
 	}
 	for _, p := range s.Pools {
-		p.mu.Lock()
-		pool := p.state
-		p.mu.Unlock()
+		pool := p.lastPing()
 		pool.Note, pool.Outage = p.healthNote(), p.outage(&pool)
 		st.Pools = append(st.Pools, pool)
 		if pool.ChangedAt.After(st.ChangedAt) {

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -126,7 +125,7 @@ func skewOf(there, here time.Time) time.Duration {
 // fromWebIdentity changes the token of a service account into keys of a role, with STS.
 func (p *provider) fromWebIdentity(ctx context.Context) (k keys, err error) {
 	path := p.getenv("AWS_WEB_IDENTITY_TOKEN_FILE")
-	token, err := files.Read(ctx, &p.reads, func() ([]byte, error) { return os.ReadFile(path) })
+	token, err := p.reads.File(ctx, path)
 	if err != nil {
 		return k, err
 	}
@@ -231,7 +230,7 @@ func (p *provider) fromContainer(ctx context.Context) (k keys, err error) {
 	}
 	token := p.getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN")
 	if path := p.getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); path != "" {
-		data, err := files.Read(ctx, &p.reads, func() ([]byte, error) { return os.ReadFile(path) })
+		data, err := p.reads.File(ctx, path)
 		if err != nil {
 			return k, err
 		}
