@@ -1,6 +1,11 @@
 package rules
 
-import "ratelimit/src/backend"
+import (
+	"fmt"
+	"io"
+
+	"ratelimit/src/backend"
+)
 
 // Set is a compiled configuration. It is immutable, so all of a request is decided by the configuration that it loads
 // once.
@@ -73,6 +78,16 @@ func (s *Set) NameBytes() int { return s.nameBytes }
 // Rules returns all rules, domain by domain in the order of Domains, and within a domain in the order of the files.
 // Callers must not change it.
 func (s *Set) Rules() []*Rule { return s.rules }
+
+// WriteLines writes one line for each rule of set.
+func WriteLines(w io.Writer, set *Set) error {
+	for _, r := range set.Rules() {
+		if _, err := fmt.Fprintln(w, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Domains returns all domains in the order of their first files. Callers must not change it.
 func (s *Set) Domains() []*Domain { return s.domains }

@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -73,7 +72,7 @@ func (s *Service) buildFrontends() error {
 	if err != nil {
 		return err
 	}
-	figures := s.observers.Figures(s.divider, s.state, s.candidate.report)
+	figures := s.observers.Figures(s.divider, s.state, s.candidates.Report)
 	sum, err := s.sumFigures(figures, s.servers.ports.Debug)
 	if err != nil {
 		return err
@@ -120,7 +119,7 @@ func (s *Service) debugHandler(attempts *access.Attempts, figures *operator.Figu
 		SumFigures:     sum,
 		HasToken:       s.debugTokens != nil,
 		Components:     func() []operator.Component { return s.health.Components(health.Operators) },
-		WriteRules:     withRules(writeRuleLines),
+		WriteRules:     withRules(rules.WriteLines),
 		WriteRulesYAML: withRules(yamlrules.Write),
 		SortedFigures: func(yield func(string, int64) bool) {
 			for _, st := range s.counters.Stats() {
@@ -140,16 +139,6 @@ func (s *Service) debugHandler(attempts *access.Attempts, figures *operator.Figu
 		hosts = append(slices.Clone(hosts), strings.ToLower(own))
 	}
 	return admin.AllowHosts(hosts, admin.RequireToken(s.debugTokens, attempts, debug.Handler()))
-}
-
-// writeRuleLines writes one line for each rule.
-func writeRuleLines(w io.Writer, set *rules.Set) error {
-	for _, r := range set.Rules() {
-		if _, err := fmt.Fprintln(w, r); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // callRecorder returns the function that counts calls and their latency. gRPC calls are also counted under the names of

@@ -11,12 +11,13 @@ import (
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator/denials"
 	"ratelimit/src/operator/unmatched"
+	"ratelimit/src/service/candidates"
 	"ratelimit/src/service/logging"
 	"ratelimit/src/service/store"
 )
 
-// newLimiter makes the limiter, which also judges candidate rules if differences is not nil. It tells its decisions to
-// the log and to recorders.
+// newLimiter makes the limiter, which also judges candidate rules and tells their differences to differences. It tells
+// its decisions to the log and to recorders.
 func newLimiter(s *foundation, store *store.Store, learned *estimates.Learner, differences *candidate.Tracker,
 	recorders ...limiter.Recorder,
 ) *candidate.Judge {
@@ -26,7 +27,8 @@ func newLimiter(s *foundation, store *store.Store, learned *estimates.Learner, d
 			OnSample: logDenial(s.log.DeniedRequests),
 		}))
 	}
-	cfg := candidate.Config{
+	return candidate.New(candidate.Config{
+		Recorder: differences,
 		Limiter: limiter.Config{
 			Backend:            store.Backend,
 			Recorders:          append(recorders, learned),
@@ -42,11 +44,20 @@ func newLimiter(s *foundation, store *store.Store, learned *estimates.Learner, d
 		MaxLoad:           float64(s.Settings.CandidateMaxLoad),
 		HitTime:           store.HitTime(),
 		SkipsFullCounters: store.HasCache,
-	}
-	if differences != nil {
-		cfg.Recorder = differences
-	}
-	return candidate.New(cfg)
+	})
+}
+
+// newCandidates makes the source of the candidate rules that j judges.
+func newCandidates(f *foundation, differences *candidate.Tracker, j *candidate.Judge, changed *changedLimits,
+) *candidates.Source {
+	files := f.fileConfig("", "set RUNTIME_CANDIDATE_SUBDIRECTORY to another directory")
+	files.Config = f.reloadConfig(nil)
+	source := candidates.New(candidates.Config{
+		Settings: f.Settings, Log: f.log, Figures: f.counters, Heap: f.Heap, Files: files, Judge: j,
+		Differences: differences, WithChanges: changed.over,
+	})
+	f.run(source.Runners...)
+	return source
 }
 
 func logDenial(to *logrus.Logger) func(denials.Denial) {

@@ -3,7 +3,6 @@ package service
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"maps"
 
 	"github.com/sirupsen/logrus"
@@ -11,6 +10,7 @@ import (
 	"ratelimit/src/operator/rulechange"
 	"ratelimit/src/rules"
 	"ratelimit/src/rules/reload"
+	"ratelimit/src/service/logging"
 )
 
 // onLoad puts the rules of a load of source in force, or records why it was refused. Only one source at a time may call
@@ -18,7 +18,7 @@ import (
 func (s *ruleSources) onLoad(source *ruleSource, l reload.Result) {
 	defer s.Heap.RulesLoaded()
 	s.refuseUnlessOrderedList(&l)
-	logProblemList(s.log.Warn, l.Warnings, "warnings")
+	logging.Problems(s.log.Warn, l.Warnings, "warnings")
 	before := s.inForce()
 	if l.Err != nil {
 		s.RefusedLoads.Add(1)
@@ -37,8 +37,8 @@ func (s *ruleSources) onLoad(source *ruleSource, l reload.Result) {
 	if l.Err == nil {
 		s.AcceptedLoads.Add(1)
 	}
-	if s.candidate != nil && source.name == "files" {
-		s.candidate.liveFiles.Store(l.OwnSet)
+	if source.name == "files" {
+		s.candidates.UseLiveFiles(l.OwnSet)
 	}
 	s.use(set)
 	domains, ruleCount := len(set.Domains()), len(set.Rules())
@@ -134,21 +134,8 @@ func (f *foundation) logProblems(l reload.Result, wasLoaded bool, fields logrus.
 	}
 	f.log.Important.WithFields(fields).Errorf("rules refused, %s", state)
 	if problems := rules.ProblemsOf(l.Err); problems != nil {
-		logProblemList(f.log.Important.Error, problems, "problems")
+		logging.Problems(f.log.Important.Error, problems, "problems")
 	} else {
 		f.log.Important.Error(l.Err)
-	}
-}
-
-const maxProblemsLogged = 100
-
-// logProblemList logs the first maxProblemsLogged problems of list, and how many more there are.
-func logProblemList(log func(...any), list rules.Problems, what string) {
-	for i, p := range list {
-		if i == maxProblemsLogged {
-			log(fmt.Sprintf("and %d more %s; `ratelimit check` shows all", len(list)-i, what))
-			return
-		}
-		log(p)
 	}
 }

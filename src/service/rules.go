@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -22,6 +21,7 @@ import (
 	"ratelimit/src/rules/filerules"
 	"ratelimit/src/rules/reload"
 	"ratelimit/src/rules/xdsrules"
+	"ratelimit/src/service/candidates"
 	"ratelimit/src/service/health"
 	"ratelimit/src/service/store"
 	"ratelimit/src/settings"
@@ -30,12 +30,12 @@ import (
 // ruleSources load the rules. There are several if CONFIG_TYPE names several.
 type ruleSources struct {
 	*foundation
-	servers   *servers
-	candidate *candidateSource
-	use       func(*rules.Set)  // puts the rules of a load in force in all parts.
-	inForce   func() *rules.Set // returns nil before the first rules.
-	list      []*ruleSource
-	joined    *reload.Sources // nil if there is only one source.
+	servers    *servers
+	candidates *candidates.Source
+	use        func(*rules.Set)  // puts the rules of a load in force in all parts.
+	inForce    func() *rules.Set // returns nil before the first rules.
+	list       []*ruleSource
+	joined     *reload.Sources // nil if there is only one source.
 	// firstLoadFailed receives why the first rules cannot be used, which ends the process: they were refused and
 	// RequireOrderedList is set, or a port cannot be opened.
 	firstLoadFailed chan error
@@ -56,10 +56,10 @@ type ruleSource struct {
 
 // newRuleSources makes the sources of rules that CONFIG_TYPE names, in its order. They load when Run runs, and call use
 // for the rules of each load.
-func newRuleSources(s *servers, c *candidateSource, l *limiter.Limiter, use func(*rules.Set),
+func newRuleSources(s *servers, c *candidates.Source, l *limiter.Limiter, use func(*rules.Set),
 ) (*ruleSources, error) {
 	r := &ruleSources{
-		foundation: s.foundation, servers: s, candidate: c, use: use, inForce: l.Rules,
+		foundation: s.foundation, servers: s, candidates: c, use: use, inForce: l.Rules,
 		firstLoadFailed: make(chan error, 1),
 	}
 	r.counters.ShowFigures("config", "", r)
@@ -210,7 +210,7 @@ func xdsHeaders(x *settings.XDSServer) func() (map[string]string, error) {
 		if x.HeaderFile == "" {
 			return x.Headers, nil
 		}
-		text, err := files.Read(context.Background(), reads, func() ([]byte, error) { return os.ReadFile(x.HeaderFile) })
+		text, err := reads.File(context.Background(), x.HeaderFile)
 		var headers map[string]string
 		if err == nil {
 			headers, err = settings.ParseHeaders(strings.TrimRight(string(text), "\r\n"), "\n")

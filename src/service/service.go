@@ -18,6 +18,7 @@ import (
 	"ratelimit/src/operator"
 	"ratelimit/src/quota"
 	"ratelimit/src/rules"
+	"ratelimit/src/service/candidates"
 	"ratelimit/src/service/health"
 	"ratelimit/src/service/otlp"
 	"ratelimit/src/service/store"
@@ -33,7 +34,7 @@ type Service struct {
 	statistics *statistics
 	observers  *observers
 	limiter    *candidate.Judge
-	candidate  *candidateSource
+	candidates *candidates.Source
 	editor     *operator.Editor
 	limits     *operator.LimitEditor
 	sources    *ruleSources
@@ -78,7 +79,7 @@ func New(cfg Config) (_ *Service, err error) {
 		return nil, err
 	}
 	observers := newObservers(f, store, ports.Debug.Listener != nil)
-	differences := newDifferences(f)
+	differences := candidates.NewTracker(f.Settings)
 	changed, err := newChangedLimits(f, store)
 	if err != nil {
 		return nil, err
@@ -90,7 +91,7 @@ func New(cfg Config) (_ *Service, err error) {
 	learned := estimates.New()
 	limiter := newLimiter(f, store, learned, differences,
 		slices.Concat([]limiter.Recorder{f.counters, changed, notifier}, sinks.recorders, observers.recorders)...)
-	candidate := newCandidate(f, differences, limiter, changed)
+	candidates := newCandidates(f, differences, limiter, changed)
 	editor := newEditor(f, store, limiter.Limiter)
 	useRules := func(set *rules.Set) { // Each part must know the rules before those below it decide by them.
 		f.warnUntold(notifier, set)
@@ -100,17 +101,17 @@ func New(cfg Config) (_ *Service, err error) {
 		observers.UseRules(set)
 		store.UseRules(set)
 		learned.UseRules(set)
-		candidate.useLive(set)
+		candidates.UseLive(set)
 		limiter.UseRules(set)
 		divvy.openIfNeeded(set)
 	}
-	sources, err := newRuleSources(servers, candidate, limiter.Limiter, useRules)
+	sources, err := newRuleSources(servers, candidates, limiter.Limiter, useRules)
 	if err != nil {
 		return nil, err
 	}
 	s := &Service{
 		foundation: f, servers: servers, spans: spans, store: store, divvy: divvy, statistics: sinks, observers: observers,
-		limiter: limiter, candidate: candidate, editor: editor, limits: changed.editor(editor),
+		limiter: limiter, candidates: candidates, editor: editor, limits: changed.editor(editor),
 		sources: sources,
 	}
 	if err := s.buildFrontends(); err != nil {
@@ -221,7 +222,7 @@ func (s *Service) awaitStop(ctx context.Context) error {
 		case sig := <-s.Signals:
 			if sig == syscall.SIGHUP {
 				s.sources.reload()
-				s.candidate.reload()
+				s.candidates.Reload()
 				continue
 			}
 			s.log.AlwaysShown.WithField("signal", sig.String()).Info("stopping")
