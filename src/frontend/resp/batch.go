@@ -7,6 +7,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/frontend/pipeline"
+	"ratelimit/src/frontend/rediscell"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -33,7 +34,7 @@ type replyScratch struct {
 	entries []rules.Entry
 	path    []byte
 	// limitText and timesText are the first two and the last two integers of last. Most replies of a batch repeat them.
-	last                 limiter.Summary
+	last                 rediscell.Summary
 	limitText, timesText []byte
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/frontend/rediscell"
 	"ratelimit/src/limiter"
 	"ratelimit/src/operator"
 	"ratelimit/src/operator/explain"
@@ -108,9 +109,9 @@ func appendRateLimitReply(dst []byte, it *limiter.Item, s *replyScratch) []byte 
 	st := &it.Answer.Statuses[0]
 	c := st.BindingCharge
 	if c == nil {
-		return s.appendFive(dst, limiter.Summary{Limit: -1, Remaining: -1, RetrySeconds: -1})
+		return s.appendFive(dst, rediscell.None())
 	}
-	l := limiter.Summary{
+	l := rediscell.Summary{
 		Limited: st.Over && !it.Answer.Shadowed, Limit: int64(c.Algorithm.Capacity()), Remaining: int64(c.Verdict.Remaining),
 		RetrySeconds: -1, ResetSeconds: limiter.SecondsRoundedUp(st.ResetAfter),
 	}
@@ -121,11 +122,11 @@ func appendRateLimitReply(dst []byte, it *limiter.Item, s *replyScratch) []byte 
 }
 
 // appendFive appends the integers that CL.THROTTLE replies.
-func (s *replyScratch) appendFive(dst []byte, l limiter.Summary) []byte {
+func (s *replyScratch) appendFive(dst []byte, l rediscell.Summary) []byte {
 	return s.appendIntegers(append(dst, "*5\r\n"...), l)
 }
 
-func (s *replyScratch) appendIntegers(dst []byte, l limiter.Summary) []byte {
+func (s *replyScratch) appendIntegers(dst []byte, l rediscell.Summary) []byte {
 	if len(s.limitText) == 0 || l.Limited != s.last.Limited || l.Limit != s.last.Limit {
 		limited := int64(0)
 		if l.Limited {
@@ -178,7 +179,7 @@ func amountOf(quantity int64, entries []rules.Entry) limiter.Descriptor {
 // its path, joined by ":", and its own five integers.
 func appendTreeReply(dst []byte, it *limiter.Item, s *replyScratch) []byte {
 	st := &it.Answer.Statuses[0]
-	dst = s.appendFive(appendArray(dst, 2), st.Summary())
+	dst = s.appendFive(appendArray(dst, 2), rediscell.OfStatus(st))
 	dst = appendArray(dst, len(st.Charges))
 	for j := range st.Charges {
 		c := &st.Charges[j]
@@ -192,7 +193,7 @@ func appendTreeReply(dst []byte, it *limiter.Item, s *replyScratch) []byte {
 			}
 		}
 		dst = appendBulk(appendArray(dst, 6), bytes.TrimSuffix(s.path, []byte(":")))
-		dst = s.appendIntegers(dst, c.Summary())
+		dst = s.appendIntegers(dst, rediscell.OfCharge(c))
 	}
 	return dst
 }

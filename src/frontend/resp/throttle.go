@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/frontend/rediscell"
 	"ratelimit/src/limiter"
 )
 
@@ -75,7 +76,7 @@ func throttleLimit(burst, count, period int64) (algorithm.Limit, *replyError) {
 func appendThrottleReply(dst []byte, it *limiter.Item, s *replyScratch) []byte {
 	st := &it.Answer.Statuses[0]
 	limit, v := it.Request.CallerLimit, st.Charges[0].Verdict
-	l := limiter.Summary{
+	l := rediscell.Summary{
 		Limited: st.Over && !it.Answer.Shadowed, Limit: int64(limit.Capacity()),
 		Remaining:    throttleRemaining(limit, v.ResetAfter),
 		RetrySeconds: -1, ResetSeconds: throttleSeconds(v.ResetAfter),

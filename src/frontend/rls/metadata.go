@@ -9,6 +9,7 @@ import (
 
 	"ratelimit/src/algorithm"
 	"ratelimit/src/backend"
+	"ratelimit/src/frontend/rediscell"
 	"ratelimit/src/limiter"
 	"ratelimit/src/rules"
 )
@@ -120,7 +121,7 @@ func chargesMetadata(st *limiter.Status) []any {
 // limitTreeSummary returns the summary of all levels of a path in a tree of limits: [limited, limit, remaining, retry
 // after, reset after].
 func limitTreeSummary(st *limiter.Status) []any {
-	s, limited := st.Summary(), 0
+	s, limited := rediscell.OfStatus(st), 0
 	if s.Limited {
 		limited = 1
 	}

@@ -1,9 +1,11 @@
-package limiter
+// Package rediscell tells the state of limits in the numbers that redis-cell replies.
+package rediscell
 
 import (
 	"math"
 
 	"ratelimit/src/algorithm"
+	"ratelimit/src/limiter"
 )
 
 // Summary is the state of a limit, or of several, in the numbers that redis-cell replies.
@@ -15,31 +17,34 @@ type Summary struct {
 	RetrySeconds, ResetSeconds int64
 }
 
-// Summary returns the state of the limit of c, also if it does not refuse because it is in shadow mode.
-func (c *Charge) Summary() Summary {
+// None is the Summary without a limit.
+func None() Summary { return Summary{Limit: -1, Remaining: -1, RetrySeconds: -1} }
+
+// OfCharge returns the state of the limit of c, also if it does not refuse because it is in shadow mode.
+func OfCharge(c *limiter.Charge) Summary {
 	v := c.Verdict
 	s := Summary{
 		Limited: v.Over, Limit: int64(min(c.Algorithm.Capacity(), math.MaxInt64)),
 		Remaining:    int64(min(v.Remaining, math.MaxInt64)),
-		RetrySeconds: -1, ResetSeconds: SecondsRoundedUp(v.ResetAfter),
+		RetrySeconds: -1, ResetSeconds: limiter.SecondsRoundedUp(v.ResetAfter),
 	}
 	if v.Over && v.RetryAfter != algorithm.Never {
-		s.RetrySeconds = SecondsRoundedUp(v.RetryAfter)
+		s.RetrySeconds = limiter.SecondsRoundedUp(v.RetryAfter)
 	}
 	return s
 }
 
-// Summary combines the limits of st, such as all levels of a path in a tree of limits. It is limited if any level is.
-// The limit and what remains are the smallest of all levels, the times the longest. Without a limit both are -1.
+// OfStatus combines the limits of st, such as all levels of a path in a tree of limits. It is limited if any level is.
+// The limit and what remains are the smallest of all levels, the times the longest. Without a limit it is None.
 //
 // Source: bradennapier's gist on redis-cell.
-func (st *Status) Summary() Summary {
+func OfStatus(st *limiter.Status) Summary {
 	if len(st.Charges) == 0 {
-		return Summary{Limit: -1, Remaining: -1, RetrySeconds: -1}
+		return None()
 	}
-	sum := st.Charges[0].Summary()
+	sum := OfCharge(&st.Charges[0])
 	for i := range st.Charges[1:] {
-		s := st.Charges[1+i].Summary()
+		s := OfCharge(&st.Charges[1+i])
 		sum.Limited = sum.Limited || s.Limited
 		sum.Limit, sum.Remaining = min(sum.Limit, s.Limit), min(sum.Remaining, s.Remaining)
 		sum.RetrySeconds, sum.ResetSeconds = max(sum.RetrySeconds, s.RetrySeconds), max(sum.ResetSeconds, s.ResetSeconds)
