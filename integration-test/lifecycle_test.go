@@ -226,7 +226,7 @@ func TestIdleConnections(t *testing.T) {
 	// Ports share the file descriptors, so the others get few of them.
 	s := startService(t, append(rules.env(), "GRPC_MAX_CONNECTIONS=12000", "HTTP_MAX_CONNECTIONS=1000",
 		"DIVVY_MAX_CONNECTIONS=1000")...)
-	before := s.resident(t)
+	before := residentBytes(t, s.PID())
 	conns := make([]net.Conn, 0, connections)
 	defer func() {
 		for _, c := range conns {
@@ -254,7 +254,7 @@ func TestIdleConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	with := s.resident(t)
+	with := residentBytes(t, s.PID())
 	each := (with - before) / connections
 	t.Logf("%d MB before, %d MB with %d idle connections: %d KB each", before>>20, with>>20, connections, each>>10)
 	if each > 16<<10 {
@@ -274,20 +274,20 @@ func TestIdleConnections(t *testing.T) {
 	})
 }
 
-// resident is the memory of the process in bytes.
-func (p *process) resident(t *testing.T) int {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+// residentBytes returns the resident memory of a process.
+func residentBytes(tb testing.TB, pid int) int {
+	tb.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		t.Skip("the memory of a process is read from /proc: ", err)
+		tb.Skip("the memory of a process is read from /proc: ", err)
 	}
 	m := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(text)
 	if m == nil {
-		t.Fatalf("no VmRSS in %s", text)
+		tb.Fatalf("no VmRSS in %s", text)
 	}
 	kB, err := strconv.Atoi(string(m[1]))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return kB << 10
 }

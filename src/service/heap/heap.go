@@ -1,5 +1,5 @@
 // Package heap sets the garbage collector's target and the memory limit from what lives on
-// the heap, and returns memory to the system after loads of rules.
+// the heap, and returns memory to the system after loads of rules and after counters became more or fewer.
 package heap
 
 import (
@@ -35,6 +35,7 @@ type Tuner struct {
 	awaitsRules         atomic.Bool   // set by AwaitRules until the first RulesLoaded.
 	rulesLoaded         chan struct{} // a message after a load of rules.
 	returnUnused        func()        // returnUnusedMemory. Tests replace it.
+	freeMemory          func()        // debug.FreeOSMemory. Tests replace it.
 }
 
 // counterMemory is the memory of the counters in this process, and its cap.
@@ -51,7 +52,7 @@ func Tune(lookup func(string) (string, bool)) *Tuner {
 	}
 	t := &Tuner{
 		previousGCPercent: debug.SetGCPercent(100), previousMemoryLimit: debug.SetMemoryLimit(-1),
-		rulesLoaded: make(chan struct{}, 1), returnUnused: returnUnusedMemory,
+		rulesLoaded: make(chan struct{}, 1), returnUnused: returnUnusedMemory, freeMemory: debug.FreeOSMemory,
 	}
 	t.tune(&collectionMarker{new(byte)})
 	return t
@@ -185,12 +186,16 @@ func (t *Tuner) RulesLoaded() {
 	}
 }
 
-// Run returns the memory that loads of rules leave unused to the system, if it is a lot, until ctx ends.
+// Run returns memory to the system until ctx ends: what loads of rules leave unused, if it is a lot, and what counters
+// leave that became many more or fewer.
 func (t *Tuner) Run(ctx context.Context) error {
 	if t == nil {
 		return nil
 	}
 	var quiet <-chan time.Time
+	var growth counterGrowth
+	ticks := time.NewTicker(counterGrowthInterval)
+	defer ticks.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -200,8 +205,41 @@ func (t *Tuner) Run(ctx context.Context) error {
 		case <-quiet:
 			quiet = nil
 			t.returnUnused()
+		case <-ticks.C:
+			if m := t.counterMemory.Load(); m != nil && growth.hasPaused(m.bytes()) {
+				t.freeMemory()
+			}
 		}
 	}
+}
+
+// counterGrowth notices when counters that became more or fewer change no longer. Their tables have then left memory
+// that the runtime would keep: up to minGrowthBytes of garbage, and a tenth of the heap.
+type counterGrowth struct {
+	latestBytes   int64 // the memory of the counters at the last call of hasPaused.
+	returnedBytes int64 // the memory of the counters when hasPaused last returned true.
+}
+
+const (
+	counterGrowthInterval = 2 * time.Second // the time between two calls of counterGrowth.hasPaused.
+	minReturnedBytes      = 8 << 20         // the least change for which memory is returned.
+)
+
+// hasPaused reports whether memory is to be returned to the system, which takes a collection. bytes is the memory of
+// the counters now.
+//
+//	160 MiB, 150 at the last return, 160 two seconds ago -> yes
+//	160 MiB, 150 at the last return, 155 two seconds ago -> no, they grow
+//	155 MiB, 150 at the last return                      -> no, returns are rare
+func (g *counterGrowth) hasPaused(bytes int64) bool {
+	step := max(bytes-g.latestBytes, g.latestBytes-bytes)
+	g.latestBytes = bytes
+	change := max(bytes-g.returnedBytes, g.returnedBytes-bytes)
+	if step > bytes/128 || change < max(minReturnedBytes, bytes/16) {
+		return false
+	}
+	g.returnedBytes = bytes
+	return true
 }
 
 // returnUnusedMemory returns unused memory to the system, if it is a lot.

@@ -100,6 +100,49 @@ func TestMemoryIsReturnedAfterLoads(t *testing.T) {
 	}
 }
 
+// Memory is returned once after counters became many more, and once after they became many fewer.
+func TestMemoryIsReturnedAfterCountersGrow(t *testing.T) {
+	const mib = 1 << 20
+	synctest.Test(t, func(t *testing.T) {
+		var releases atomic.Int32
+		var counterBytes atomic.Int64
+		tuner := &Tuner{freeMemory: func() { releases.Add(1) }}
+		tuner.Watch(counterBytes.Load, 1<<30)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- tuner.Run(ctx) }()
+		time.Sleep(time.Millisecond) // The steps are between the ticks.
+		for _, step := range []struct {
+			bytes    int64
+			after    time.Duration
+			releases int32
+		}{
+			{0, time.Hour, 0},
+			{7 * mib, time.Hour, 0},
+			{100 * mib, counterGrowthInterval, 0},
+			{180 * mib, counterGrowthInterval, 0},
+			{180*mib + 1, counterGrowthInterval, 1},
+			{180*mib + 1, time.Hour, 1},
+			{190 * mib, time.Hour, 1},
+			{200 * mib, time.Hour, 2},
+			{20 * mib, counterGrowthInterval, 2},
+			{20 * mib, time.Hour, 3},
+			{0, time.Hour, 4},
+		} {
+			counterBytes.Store(step.bytes)
+			time.Sleep(step.after)
+			synctest.Wait()
+			if n := releases.Load(); n != step.releases {
+				t.Errorf("%+v: memory was returned %d times", step, n)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // GOMEMLIMIT bounds the process: Go's own limit leaves room for the program, with counters and without.
 func TestMemoryLimitIncludesProgram(t *testing.T) {
 	const mib = 1 << 20
