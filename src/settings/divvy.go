@@ -49,7 +49,6 @@ func DivvyAddr(env Environment) (host string, port int) {
 	return s.Divvy.Host, s.Divvy.Port
 }
 
-// derive sets the fields that depend on several variables.
 func (d *DivvyVariables) derive(r *reader) {
 	if r.isSet("REDIS_URL") && (r.isSet("REDIS_HOST") || r.isSet("REDIS_PORT")) {
 		r.problem("REDIS_URL", "…", "leave it out, or REDIS_HOST and REDIS_PORT: both say where Redis is")

@@ -55,7 +55,6 @@ func isURLPath(p string) bool {
 	return urlPath.MatchString(p) && (p == "/" || path.Clean(p) == strings.TrimSuffix(p, "/"))
 }
 
-// validateStatistics checks the settings of the sink.
 func (s *Settings) validateStatistics(r *reader) {
 	if s.Sink == SinkStatsd || s.Sink == SinkDogStatsd {
 		r.useDefaultUnless(func(host string) bool { return host != "" }, "STATSD_HOST", &s.StatsdHost, "")

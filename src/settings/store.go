@@ -26,7 +26,6 @@ func (e Environment) UseUpstreamSocket(socket string) (warnings []string) {
 		"or BACKEND_TYPE=memory to count in this process"}
 }
 
-// setsRedis reports whether any variable that starts with REDIS_ is set.
 func (e Environment) setsRedis() bool {
 	return slices.ContainsFunc(Table(),
 		func(v Variable) bool { return strings.HasPrefix(v.Name, "REDIS_") && e[v.Name] != "" })
@@ -80,7 +79,6 @@ type SRV struct{ Service, Proto, Name string }
 // srvName matches a name of an SRV record, and its parts.
 var srvName = regexp.MustCompile(`^_([^.]+)\._([^.]+)\.(.*[^.])\.?$`)
 
-// validateMemcache checks the settings of Memcached and sets SRVParts.
 func (s *Settings) validateMemcache(r *reader) {
 	r.warnLongTimeout("MEMCACHE_TIMEOUT", s.Memcache.Timeout)
 	m := &s.Memcache

@@ -151,7 +151,6 @@ var withoutEffect = map[string]string{
 		"without it they need none",
 }
 
-// warnWithoutEffect warns of each variable of withoutEffect that is on.
 func (r *reader) warnWithoutEffect() {
 	for _, name := range slices.Sorted(maps.Keys(withoutEffect)) {
 		if r.isOn(name) {

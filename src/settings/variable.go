@@ -159,7 +159,6 @@ func (r *reader) set(field reflect.Value, v Variable) {
 	}
 }
 
-// setValue sets field to text, or to what replaces it.
 func (r *reader) setValue(field reflect.Value, v Variable, text string) {
 	switch err := v.assign(field, text); {
 	case err == nil:

@@ -38,7 +38,6 @@ type counterClient struct {
 	errorReply  error // the last reply, if it is SERVER_ERROR or CLIENT_ERROR
 }
 
-// hitRef refers to one hit of a call.
 type hitRef struct {
 	call  *remote.Call
 	index int
@@ -46,7 +45,6 @@ type hitRef struct {
 
 func (r hitRef) hit() *remote.Hit { return &r.call.Hits[r.index] }
 
-// maxCount returns the highest count of the counter.
 func (r hitRef) maxCount() uint64 {
 	if r.hit().Limit.Kind == algorithm.SlidingWindowCounter {
 		return algorithm.MaxScriptCount
@@ -155,7 +153,6 @@ func (t *counterClient) readCount() (uint64, error) {
 // if the counter appears or disappears between the two commands.
 const maxAttempts = 10
 
-// addSum adds the sum to the counter and returns the count before.
 func (t *counterClient) addSum() (uint64, error) {
 	for range maxAttempts {
 		n, err := t.increment(t.sumOfAmounts)

@@ -113,7 +113,6 @@ func readScanReply(reply []any, prefixes [][]byte) (cursor string, keys [][]byte
 	return cursor, keys, nil
 }
 
-// commonPrefix returns the longest start that all texts have.
 func commonPrefix(texts [][]byte) []byte {
 	common := texts[0]
 	for _, t := range texts[1:] {

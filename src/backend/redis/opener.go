@@ -30,7 +30,6 @@ type noTokenError struct{ reason error }
 
 func (e *noTokenError) Error() string { return "nothing to authenticate with: " + e.reason.Error() }
 
-// errNotPrimary is the error of a replica where a primary is needed.
 var errNotPrimary = errors.New("it is a replica, not a primary")
 
 func (o *opener) Network(string) string { return o.network }

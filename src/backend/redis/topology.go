@@ -65,7 +65,6 @@ func (p *topologyServers) askCurrent(ctx context.Context, words ...string) ([]an
 	return performList(ctx, p.currentConnection, words...)
 }
 
-// useNextServer makes the next server the current one.
 func (p *topologyServers) useNextServer() {
 	p.close()
 	p.addrsToAsk = append(p.addrsToAsk[1:], p.addrsToAsk[0])

@@ -58,7 +58,6 @@ func (c *Conn) setTimeouts(each, all time.Duration) {
 	c.operationTimeout, c.totalTimeout, c.totalDeadline, c.lateReadUsed = each, all, time.Now().Add(all), false
 }
 
-// nextDeadline returns the deadline of the next Read or Write.
 func (c *Conn) nextDeadline() time.Time {
 	at := time.Now().Add(c.operationTimeout)
 	if at.After(c.totalDeadline) {

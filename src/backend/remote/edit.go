@@ -124,7 +124,6 @@ func (s *Store) ResetPrefixes(ctx context.Context, prefixes []backend.KeyPrefix,
 	return nil
 }
 
-// servers returns the table once there are servers.
 func (s *Store) servers(ctx context.Context) (*Table, error) {
 	c := s.newCall()
 	defer s.releaseCall(c)
@@ -230,7 +229,6 @@ func (r *rareLinks) keep(l *Link) {
 	}
 }
 
-// closeIdle closes the idle connection.
 func (r *rareLinks) closeIdle() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

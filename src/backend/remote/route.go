@@ -127,7 +127,6 @@ type divideBuffer struct {
 	group []hitSlot
 }
 
-// hitSlot is the index of a hit and the slot of its key.
 type hitSlot struct{ slot, hit int }
 
 // divideByServer returns parts of c by server, with the hits that have no answer yet. Groups are

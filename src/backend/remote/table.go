@@ -164,7 +164,6 @@ func (s *Store) requestServerSearch() {
 	}
 }
 
-// awaitTable returns the table once it has servers.
 func (s *Store) awaitTable(ctx context.Context, c *Call) (*Table, error) {
 	for {
 		t := s.Table()

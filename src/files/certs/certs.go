@@ -86,7 +86,6 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// serverCert returns the server's certificate.
 func serverCert(c *tls.Config) *x509.Certificate { return c.Certificates[0].Leaf }
 
 // Run checks the files until ctx ends; its error is always nil. It reads the files
@@ -177,7 +176,6 @@ func (s *Server) check() (infos []os.FileInfo, _ error) {
 	return infos, nil
 }
 
-// read reads and parses the files.
 func (s *Server) read() (*tls.Config, error) {
 	chain, err := os.ReadFile(s.cfg.Cert)
 	if err != nil {

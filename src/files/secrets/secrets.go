@@ -20,7 +20,6 @@ const maxFileBytes = 64 << 10
 // maxSecrets is how many secrets may be valid at a time: two, so that clients can change from one to the other.
 const maxSecrets = 2
 
-// checkInterval is the time between two reads.
 const checkInterval = time.Second
 
 // File is a file with one secret in each line.
@@ -70,7 +69,6 @@ func (f *File) Run(ctx context.Context, onChange func(error)) error {
 	}
 }
 
-// read returns the secrets in the file.
 func (f *File) read(ctx context.Context) ([]string, error) {
 	data, err := files.Read(ctx, &f.reads, func() ([]byte, error) {
 		if info, err := os.Stat(f.path); err == nil && info.Size() > maxFileBytes {

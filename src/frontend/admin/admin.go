@@ -229,7 +229,6 @@ type formattedPage struct {
 	otherFormat, otherContentType string
 }
 
-// ServeHTTP streams the page in the requested format.
 func (p formattedPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch format := r.URL.Query().Get("format"); format {
 	case "":

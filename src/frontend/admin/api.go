@@ -21,13 +21,11 @@ const (
 	defaultDenials  = 100
 )
 
-// figuresAPI answers the pages under /api.
 type figuresAPI struct {
 	figures *operator.Figures
 	sum     *operator.SumFigures // nil if there is only this replica.
 }
 
-// apiPage is a page under /api.
 type apiPage struct {
 	path, help string
 	parameters []string // the names of the query parameters.

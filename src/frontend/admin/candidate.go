@@ -14,7 +14,6 @@ func (a figuresAPI) candidate(limit int) (operator.Candidate, bool) {
 	return c, ok
 }
 
-// candidatePage serves /candidate.
 type candidatePage struct{ api figuresAPI }
 
 func (page candidatePage) ServeHTTP(w http.ResponseWriter, r *http.Request) {

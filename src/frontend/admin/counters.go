@@ -30,7 +30,6 @@ const (
 type ChangeCounters func(ctx context.Context, c operator.CounterChange, client operator.Client,
 	progress func(matching int)) (*operator.CounterReport, error)
 
-// countersAPI answers /api/counters.
 type countersAPI struct {
 	change   ChangeCounters
 	patterns chan struct{} // an element for each pattern that is searched for.
@@ -86,7 +85,6 @@ func clientOf(r *http.Request) operator.Client {
 	return operator.Client{Addr: r.RemoteAddr, User: user[:min(len(user), maxUserNameBytes)]}
 }
 
-// reportWriter writes the answer to a change.
 type reportWriter struct {
 	w     http.ResponseWriter
 	lines bool // true if the answer is JSON lines, the last of which is the report.
@@ -101,7 +99,6 @@ func (o *reportWriter) extendDeadline(d time.Duration) {
 	_ = c.SetReadDeadline(time.Now().Add(d + chunkWriteTimeout))
 }
 
-// progress writes a line if it is time for one.
 func (o *reportWriter) progress(matching int) {
 	if !o.lines || time.Since(o.last) < progressPause {
 		return
@@ -116,7 +113,6 @@ func (o *reportWriter) writeLine(v any) {
 	_ = http.NewResponseController(o.w).Flush()
 }
 
-// finish writes the report or the error.
 func (o *reportWriter) finish(report *operator.CounterReport, err error) {
 	switch {
 	case err != nil && !o.last.IsZero(): // The status is written already.

@@ -71,7 +71,6 @@ type question struct {
 	asJSON  bool // true if the caller wants the report as JSON.
 }
 
-// readQuestion reads what a caller asks for.
 func readQuestion(w http.ResponseWriter, r *http.Request) (q question, err error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -101,7 +100,6 @@ func readQuestion(w http.ResponseWriter, r *http.Request) (q question, err error
 	return q, err
 }
 
-// readBucket reads a query that asks for a bucket.
 func (q *question) readBucket(query url.Values) (err error) {
 	const form = "write ?domain=D&bucket=key=value,key=value"
 	for name, values := range query {

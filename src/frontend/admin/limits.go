@@ -22,7 +22,6 @@ type Limits interface {
 	Change(ctx context.Context, c operator.LimitChange, client operator.Client) (*operator.LimitReport, error)
 }
 
-// limitsAPI answers /api/limits.
 type limitsAPI struct{ limits Limits }
 
 // defaultListed is how many overrides or records a GET lists unless it asks for more. It may ask for maxListedLimits.
@@ -80,7 +79,6 @@ func (a *limitsAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, list)
 }
 
-// limitsQuery is the query of a GET.
 type limitsQuery struct {
 	domain  string
 	limit   int

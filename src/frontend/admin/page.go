@@ -21,7 +21,6 @@ const pageIndex = "page/index.html"
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'self'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// pageContentTypes are the content types of pageFiles by extension.
 var pageContentTypes = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -41,7 +40,6 @@ func addPageFiles(mux *http.ServeMux) {
 	})
 }
 
-// pageFile answers with one of pageFiles.
 func pageFile(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

@@ -47,7 +47,6 @@ func (a figuresAPI) quotas(_ context.Context, p *parameters) any {
 	return quotas
 }
 
-// quotasOf returns the quotas of this replica.
 func (a figuresAPI) quotasOf(q operator.QuotaQuery) operator.Quotas {
 	return withLists(a.figures.Quotas(q))
 }

@@ -68,7 +68,6 @@ func ParseSample(text string) (percent float64, err error) {
 	return percent, nil
 }
 
-// parseRecordQuery reads the query of /api/record.
 func parseRecordQuery(query string) (q RecordQuery, err error) {
 	q = RecordQuery{Percent: 100, For: DefaultRecordTime, MaxBytes: DefaultRecordBytes}
 	values, err := url.ParseQuery(query)
@@ -106,7 +105,6 @@ func parseRecordQuery(query string) (q RecordQuery, err error) {
 	return q, nil
 }
 
-// recordAPI answers /api/record.
 type recordAPI struct {
 	record   Record
 	hasToken bool
@@ -151,7 +149,6 @@ func (a recordAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var errRecordFull = errors.New("the recording has its most bytes")
 
-// recordWriter writes a recording to a client.
 type recordWriter struct {
 	w      http.ResponseWriter
 	left   int64     // how many bytes of lines may follow.

@@ -137,7 +137,6 @@ func (opt *options) complete(cfg *Config, f *pflag.FlagSet) error {
 	return cfg.validate()
 }
 
-// run makes the calls and prints progress and result.
 func (opt *options) run(ctx context.Context, cmd *cobra.Command, cfg Config) error {
 	if os.Getenv("GOGC") == "" {
 		// With the default, the small heap of the generator would be collected a hundred times a second.
@@ -174,7 +173,6 @@ func serveNull(ctx context.Context, l net.Listener, workers uint32) error {
 	return nil
 }
 
-// okServer answers OK to everything.
 type okServer struct {
 	pb.UnimplementedRateLimitServiceServer
 }

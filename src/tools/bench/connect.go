@@ -24,7 +24,6 @@ import (
 	"ratelimit/src/frontend/rls"
 )
 
-// connectTimeout bounds the making of each connection.
 const connectTimeout = 5 * time.Second
 
 // flowWindow is the flow control window, in bytes, of connections and calls. Without a fixed one, grpc-go would ping
@@ -61,7 +60,6 @@ func connect(ctx context.Context, cfg *Config, l *Load) ([]Connection, error) {
 	return conns, nil
 }
 
-// grpcConn is a connection of grpc-go's client.
 type grpcConn struct {
 	*grpc.ClientConn
 	cfg  *Config
@@ -162,7 +160,6 @@ type limitsSeen struct {
 	isOpen    atomic.Bool // an answer has a descriptor, and names no limit.
 }
 
-// look looks at a response.
 func (l *limitsSeen) look(wire []byte) {
 	if l.isLimited.Load() {
 		return

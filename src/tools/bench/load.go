@@ -55,7 +55,6 @@ func (l *Load) Messages(seed uint64) func(call uint64) []byte {
 	return func(call uint64) []byte { return l.messages[pick(call)][0].ReadOnlyData() }
 }
 
-// newLoad marshals all requests of the run.
 func newLoad(cfg *Config) (*Load, error) {
 	if cfg.RequestsFile != "" {
 		l := &Load{name: cfg.RequestsFile, maxBytes: maxLoadBytes, newPicker: inTurn}
@@ -94,7 +93,6 @@ func newLoad(cfg *Config) (*Load, error) {
 	return l, nil
 }
 
-// newRequest returns a request with a descriptor for each value.
 func newRequest(domain, key string, values ...string) *pb.RateLimitRequest {
 	msg := &pb.RateLimitRequest{Domain: domain}
 	for _, v := range values {

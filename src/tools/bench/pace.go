@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// callFunc makes call n.
 type callFunc func(n uint64) (pb.RateLimitResponse_Code, error)
 
 // Loop makes calls of a phase until it has no more, and returns when those that it started have ended.

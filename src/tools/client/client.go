@@ -75,7 +75,6 @@ func (opt *options) check(cmd *cobra.Command, args []string) (err error) {
 	return err
 }
 
-// send sends the message as often as opt says and prints each answer.
 func (opt *options) send(ctx context.Context, out io.Writer) error {
 	target, cfg, err := opt.service.GRPC()
 	if err != nil {

@@ -115,7 +115,6 @@ type number[T any] struct {
 	isRight    func(T) bool
 }
 
-// add adds the flag.
 func (n number[T]) add(f *pflag.FlagSet, p *T, name string, byDefault T, usage string) {
 	*p = byDefault
 	isRight := func(text string) bool {

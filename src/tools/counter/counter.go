@@ -159,7 +159,6 @@ func (opt *options) pathEntries() (entries []operator.CounterEntry, err error) {
 	return entries, nil
 }
 
-// run performs one change.
 type run struct {
 	*cobra.Command
 	opt    *options
@@ -197,7 +196,6 @@ func (r *run) perform(ctx context.Context, c *operator.CounterChange) error {
 	return nil
 }
 
-// isEmpty reports whether a reset found nothing to forget.
 func isEmpty(report *operator.CounterReport) bool {
 	if report.IsPattern() {
 		return report.Matching == 0
@@ -270,7 +268,6 @@ func (r *run) send(ctx context.Context, c *operator.CounterChange) (*operator.Co
 
 var columns = output.Columns("RULE", "USED", "LIMIT", "REMAINING", "RESET", "REQUEST", "ALGORITHM", "COUNTER")
 
-// print writes the report as text for people.
 func (r *run) print(report *operator.CounterReport) error {
 	if report.IsPattern() {
 		text := matchingText(report)

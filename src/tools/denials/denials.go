@@ -98,7 +98,6 @@ type replica struct {
 	note  string
 }
 
-// newFollower returns a follower without replicas.
 func newFollower(opt *options, out, errOut io.Writer) *follower {
 	return &follower{opt: opt, out: out, errOut: errOut, table: output.GrowingTable{Columns: columns}}
 }

@@ -91,7 +91,6 @@ func (opt *options) run(cmd *cobra.Command, before, after string) error {
 	return nil
 }
 
-// write writes the report in the format of the flags.
 func (opt *options) write(report *Report, w io.Writer) (err error) {
 	most := listed{rules: maxListedRules, subjects: opt.top}
 	switch opt.format {
@@ -105,7 +104,6 @@ func (opt *options) write(report *Report, w io.Writer) (err error) {
 	return err
 }
 
-// replayFile replays the recording against both sets of rules.
 func (opt *options) replayFile(ctx context.Context, cmd *cobra.Command, before, after *rules.Set) (*Replay, error) {
 	end, err := opt.replay.OpenInput(cmd, opt.requests)
 	if err != nil {

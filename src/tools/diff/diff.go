@@ -169,7 +169,6 @@ func compareNames(before, after []string) NameChanges {
 	return NameChanges{Added: without(after, before), Removed: without(before, after)}
 }
 
-// without returns the names of list that other has not.
 func without(list, other []string) []string {
 	known := make(map[string]bool, len(other))
 	for _, name := range other {

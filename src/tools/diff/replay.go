@@ -249,7 +249,6 @@ func requestText(req *limiter.Request) string {
 	return callertext.Name(string(req.Domain)) + ": " + strings.Join(parts, " + ")
 }
 
-// sort fills the lists of the report.
 func (r *replayer) sort() {
 	r.report.Rules = values(r.byRule)
 	r.report.Subjects = values(r.bySubject)

@@ -81,7 +81,6 @@ func (c *RuleChange) startsAnew() bool {
 	return c.Kind != rulechange.Added && (c.Counters == CountersNew || c.Counters == CountersNewRemote)
 }
 
-// namedList is a list of names for people.
 type namedList struct {
 	title string
 	list  []string
@@ -180,7 +179,6 @@ func (r *Replay) writeText(b *strings.Builder, most listed) {
 	}
 }
 
-// summary counts the requests with another answer.
 func (r *Replay) summary() string {
 	text := fmt.Sprintf("%s replayed: %d get another answer", output.Plural(r.Requests, "request"), r.total())
 	if r.total() > 0 {
@@ -221,7 +219,6 @@ func (r *Replay) tables(most listed) []replayTable {
 	return []replayTable{byRule, bySubject}
 }
 
-// ruleText returns the name of a rule in a replay.
 func ruleText(name string) string {
 	if name == "" {
 		return "(no rule)"

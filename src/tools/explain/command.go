@@ -103,7 +103,6 @@ func (opt *options) check(cmd *cobra.Command, args []string) (err error) {
 	return err
 }
 
-// run explains the request or the bucket, and prints the report.
 func (opt *options) run(cmd *cobra.Command) error {
 	report, err := opt.explain(cmd)
 	switch {
@@ -167,7 +166,6 @@ func (opt *options) newLimiter(problems io.Writer) (*limiter.Limiter, error) {
 	return l, nil
 }
 
-// explainRequest explains a request by rules in files.
 func explainRequest(ctx context.Context, l *limiter.Limiter, request []byte) (*explain.Report, error) {
 	req, err := rls.ParseJSON(request)
 	if err != nil {

@@ -212,7 +212,6 @@ func whoAmI() string {
 	return name[:min(len(name), most)]
 }
 
-// run performs one action.
 type run struct {
 	*cobra.Command
 	opt    *options
@@ -249,7 +248,6 @@ func (r *run) perform(ctx context.Context) error {
 	return output.WriteLines(r.OutOrStdout(), lines)
 }
 
-// unsetting returns the command that removes o.
 func (r *run) unsetting(o *overrides.Override) string {
 	text := "ratelimit limit unset " + output.ShellWord(o.Domain) + " " + output.ShellWord(o.Subject)
 	switch {
@@ -261,7 +259,6 @@ func (r *run) unsetting(o *overrides.Override) string {
 	return text + " --address " + r.client.Address
 }
 
-// reportLines returns a report as text for people.
 func reportLines(report *operator.LimitReport) []string {
 	columns := output.Columns("RULE", "LIMIT", "USED", "REMAINING")
 	var rows [][]string
@@ -293,7 +290,6 @@ func reportLines(report *operator.LimitReport) []string {
 	return lines
 }
 
-// subjectsText says how many subjects a pattern names.
 func subjectsText(n int, isLeast bool) string {
 	text, verb := output.Plural(n, "subject"), "have"
 	if n == 1 {
@@ -319,7 +315,6 @@ func endText(until time.Time) string {
 	return "until " + until.Local().Format("2006-01-02 15:04:05 MST")
 }
 
-// get reads what is in force, or the history.
 func (r *run) get(ctx context.Context, history bool) (a operator.LimitList, err error) {
 	query := url.Values{"limit": {"100000"}}
 	if r.opt.domain != "" {
@@ -383,7 +378,6 @@ func (r *run) history(ctx context.Context) error {
 	return output.WriteLines(r.OutOrStdout(), output.Table(0, historyColumns, rows))
 }
 
-// export prints the changes in force as rules.
 func (r *run) export(ctx context.Context) error {
 	query := url.Values{"domain": {r.opt.domain}, "format": {"yaml"}}
 	return r.client.Open(ctx, "/api/limits", query, "application/yaml", func(resp *http.Response) error {
@@ -395,7 +389,6 @@ func (r *run) export(ctx context.Context) error {
 // maxExportBytes is more than a service answers.
 const maxExportBytes = 64 << 20
 
-// ruleText returns the rule of o for people.
 func ruleText(o *overrides.Override) string {
 	if o.Rule == "" {
 		return "all"

@@ -89,7 +89,6 @@ func Page(cmd *cobra.Command, version string) string {
 	return p.String()
 }
 
-// page builds the text of a page, line by line.
 type page struct{ strings.Builder }
 
 // macro writes a line that calls a macro.

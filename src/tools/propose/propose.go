@@ -55,7 +55,6 @@ func measure(
 	return t, nil
 }
 
-// measurer adds requests to a traffic.
 type measurer struct {
 	*traffic
 	set     *rules.Set

@@ -176,7 +176,6 @@ func (rep *Report) Write(w io.Writer) error {
 	return err
 }
 
-// writeUse writes the table of what subjects use.
 func (rep *Report) writeUse(b *strings.Builder) {
 	var rows [][]string
 	for i := range rep.Rules {
@@ -195,7 +194,6 @@ func (rep *Report) writeUse(b *strings.Builder) {
 	b.WriteString(strings.Join(output.Table(0, columns, rows), "\n") + "\n\n")
 }
 
-// writeRefusals writes the table of what limits would have refused.
 func (rep *Report) writeRefusals(b *strings.Builder) {
 	var rows [][]string
 	for i := range rep.Rules {

@@ -43,7 +43,6 @@ const maxSubjects = 1_000_000
 // hashKey is constant, so that each run has the same sample.
 var hashKey = siphash.Key{0x70726f706f736520, 0x6c696d6974732e2e}
 
-// hit is one charge of a counter.
 type hit struct {
 	counter []byte
 	limit   *algorithm.Limit
@@ -144,7 +143,6 @@ func roundUp(n, most uint64) uint64 {
 	}
 }
 
-// edges returns the keys in order.
 func (h histogram) edges() []uint64 { return slices.Sorted(maps.Keys(h)) }
 
 // windows returns how many windows there are.

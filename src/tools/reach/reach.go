@@ -209,7 +209,6 @@ func (s *Service) newClients(ctx context.Context) ([]*debugport.Client, error) {
 	return cfg.NewAll(ctx, s.address)
 }
 
-// debugPort returns how to reach the debug port.
 func (s *Service) debugPort() (*debugport.Config, error) {
 	token, err := s.readToken()
 	if err != nil {

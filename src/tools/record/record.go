@@ -82,7 +82,6 @@ func (opt *options) check(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// recording is a recording that is being received.
 type recording struct {
 	opt    *options
 	client *debugport.Client
@@ -180,7 +179,6 @@ func (r *recording) copyLines(resp *http.Response, out io.Writer, progress func(
 // lostKey follows the time of a line that says how many requests are missing.
 var lostKey = []byte(`","lost":`)
 
-// count counts a line.
 func (r *recording) count(line []byte) {
 	r.bytes += int64(len(line))
 	if !bytes.Contains(line[:min(len(line), 64)], lostKey) {
@@ -192,7 +190,6 @@ func (r *recording) count(line []byte) {
 	r.lost += missing.Lost
 }
 
-// String says what is recorded so far.
 func (r *recording) String() string {
 	took := time.Since(r.started).Round(100 * time.Millisecond)
 	text := fmt.Sprintf("%s in %v, %d bytes", output.Plural(r.requests, "request"), took, r.bytes)

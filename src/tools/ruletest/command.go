@@ -38,7 +38,6 @@ func Command() *cobra.Command {
 	return cmd
 }
 
-// check checks the arguments and flags.
 func (opt *options) check(_ *cobra.Command, paths []string) (err error) {
 	if len(paths) == 0 {
 		return errors.New("name files of tests, or directories that have some")

@@ -52,7 +52,6 @@ func (r *Result) GitHub() string {
 	return b.String()
 }
 
-// summary returns the line for the file.
 func (r *Result) summary() string {
 	failed, requests := 0, 0
 	for i := range r.Tests {

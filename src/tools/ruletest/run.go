@@ -88,7 +88,6 @@ func (f *File) Run(ctx context.Context, pick *regexp.Regexp) Result {
 	return r
 }
 
-// run runs t on an empty store.
 func (f *File) run(ctx context.Context, t *test) (Test, error) {
 	out := Test{Name: t.name, At: t.Pos.String(), Failures: []Failure{}}
 	store, err := memory.New(memory.Config{})

@@ -167,7 +167,6 @@ func (r *reader) instant(v *yamlrules.Value, name string) time.Time {
 	return at
 }
 
-// code reads the code of an answer.
 func (r *reader) code(v *yamlrules.Value, name string) string {
 	if v.Text != limiter.CodeName(false) && v.Text != limiter.CodeName(true) {
 		r.Add(v.Pos, "write OK or OVER_LIMIT", "%s is %s", name, quoteValue(v))

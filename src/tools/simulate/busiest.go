@@ -30,7 +30,6 @@ type keyCount struct {
 
 var hashSeed = maphash.MakeSeed()
 
-// add counts n hits on key.
 func (k *keyCounts) add(key []byte, n uint64) {
 	hash := maphash.Bytes(hashSeed, key)
 	i, known := k.indexByHash[hash]

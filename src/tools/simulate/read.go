@@ -54,7 +54,6 @@ func startReading(ctx context.Context, cfg *Config) <-chan *batch {
 	return batches
 }
 
-// lineReader reads the input.
 type lineReader struct {
 	in     *bufio.Reader
 	name   string // the name of the input in error messages.

@@ -68,7 +68,6 @@ func Run(ctx context.Context, cfg Config) (*Summary, error) {
 	return r.summary, err
 }
 
-// run is the state of a Run.
 type run struct {
 	cfg       Config
 	limiter   *limiter.Limiter
@@ -190,7 +189,6 @@ func (r *run) appendDecision(dst []byte, at time.Time) ([]byte, error) {
 	return append(dst, "]}\n"...), nil
 }
 
-// appendVerdict appends the verdict on one limit.
 func (r *run) appendVerdict(dst []byte, c *limiter.Charge) []byte {
 	rule, retryAfter := []byte(`""`), "null"
 	if c.Rule != nil { // A limit that came with the request has no rule.

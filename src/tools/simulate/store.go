@@ -25,7 +25,6 @@ type store struct {
 	close func(context.Context) error
 }
 
-// openStore opens the store that the flags choose.
 func (opt *options) openStore(ctx context.Context, cfg *Config) (*store, error) {
 	if opt.backend == "redis" {
 		var rc redis.Config

@@ -57,7 +57,6 @@ func (s *Summary) addRefusal(at time.Time) {
 	s.Refused++
 }
 
-// compareAnswer compares the answer to a line with the recorded one.
 func (s *Summary) compareAnswer(l *Line, answer string) {
 	if l.Answer == "" {
 		return

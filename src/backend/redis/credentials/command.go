@@ -56,7 +56,6 @@ func (c *Command) Renewed(expires time.Time) (Token, bool) {
 	return t, ok && (until.IsZero() || until.After(expires))
 }
 
-// splitLine splits the line of a command into words.
 func splitLine(line string) (words []string, err error) {
 	var word strings.Builder
 	quote, inWord := rune(0), false
@@ -166,7 +165,6 @@ type printed struct {
 	Expiration      string `json:"Expiration"`
 }
 
-// readToken reads what a program printed.
 func readToken(output []byte) (Token, error) {
 	var p printed
 	if err := json.Unmarshal(output, &p); err != nil { // err may quote a part of the token.

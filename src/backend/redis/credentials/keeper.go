@@ -79,7 +79,6 @@ func (k *Keeper[T]) Run(ctx context.Context) {
 	}
 }
 
-// attempt fetches a value once.
 func (k *Keeper[T]) attempt(ctx context.Context) {
 	fetchCtx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	value, expires, err := k.fetch(fetchCtx)

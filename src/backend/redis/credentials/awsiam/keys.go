@@ -41,7 +41,6 @@ func newProvider(getenv func(string) string, region string) *provider {
 	return &provider{getenv: getenv, region: region, direct: client(nil), sts: client(http.ProxyFromEnvironment)}
 }
 
-// fetch returns keys that are valid now.
 func (p *provider) fetch(ctx context.Context) (k keys, err error) {
 	place := ""
 	switch {
@@ -82,7 +81,6 @@ type answer struct {
 	skew time.Duration
 }
 
-// maxAnswerBytes bounds a response.
 const maxAnswerBytes = 64 << 10
 
 // ask sends a request and returns the response, if its status is 200. Errors have nothing of the response but what
@@ -149,7 +147,6 @@ func (p *provider) fromWebIdentity(ctx context.Context) (k keys, err error) {
 	return reply.Keys.keys(r, a, xml.Unmarshal(a.body, &reply))
 }
 
-// stsURL returns the endpoint of STS in the region.
 func (p *provider) stsURL() string {
 	if set := cmp.Or(p.getenv("AWS_ENDPOINT_URL_STS"), p.getenv("AWS_ENDPOINT_URL")); set != "" {
 		return set
@@ -188,7 +185,6 @@ func (c *keysAnswer) keys(r *http.Request, a answer, err error) (keys, error) {
 	return keys{c.AccessKeyID, c.SecretAccessKey, c.Token, localTime(c.Expiration, a.skew), a.skew}, nil
 }
 
-// askKeys sends a request for keys as JSON.
 func (p *provider) askKeys(r *http.Request) (k keys, err error) {
 	a, err := ask(p.direct, r, noExplanation)
 	if err != nil {

@@ -19,7 +19,6 @@ type request struct {
 	life                  time.Duration // whole seconds
 }
 
-// emptyBodySHA256 is the hash of an empty body.
 const emptyBodySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 // presign returns the URL of r with its signature in the query, without a scheme:

@@ -85,7 +85,6 @@ func (s *Source) sign(k keys, now time.Time) credentials.Token {
 	return t
 }
 
-// keys are keys of AWS.
 type keys struct {
 	id, secret, session string
 	expires             time.Time     // by the clock of this host; zero: never
