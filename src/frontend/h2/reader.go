@@ -35,6 +35,7 @@ type reader struct {
 	batch       *Batch        // the complete calls of the current read; nil if there are none.
 	deciding    *Batch        // the batch that the reader decides; nil if it must not be handed over.
 	handedOver  []*Batch      // the batches that former readers decide.
+	usualCalls  int           // how many calls the largest of the latest batches had; it shrinks by an eighth each time.
 	averageWait time.Duration // how long Decide waits on average; 0 without Config.DecideWaits.
 }
 
@@ -98,11 +99,14 @@ func (c *conn) handleInput(n int, err error) (isReader bool) {
 		c.end = 0
 		return true
 	}
-	wasFull := c.end == len(c.buffer)
 	now := time.Now()
 	c.forgetWaste(int(min(now.Sub(c.lastRead), time.Second) * wastePerSecond / time.Second))
 	c.lastRead, c.isShrunk = now, false
 	problem := c.receive()
+	if problem == nil {
+		problem = c.gather()
+	}
+	wasFull := c.end == len(c.buffer)
 	if c.batch != nil && !c.answer(problem == nil) {
 		return false
 	}
@@ -118,6 +122,30 @@ func (c *conn) handleInput(n int, err error) (isReader bool) {
 	c.chargeKept()
 	c.endIfDone()
 	return true
+}
+
+// gather adds calls to a batch that has less than half as many as usual. After many answers at once a client sends as
+// many calls, often in a write each, and the first of them would be a batch of its own. So gather yields the processor
+// once, to the client if that waits for one, and reads again. The caller, as of handleInput, holds mu, which gather
+// releases meanwhile.
+func (c *conn) gather() error {
+	if c.batch == nil || c.socket == nil {
+		return nil
+	}
+	usual := c.usualCalls
+	defer func() { c.usualCalls = max(len(c.batch.all), usual-(usual+7)/8) }()
+	if 2*len(c.batch.all) >= usual || c.end == len(c.buffer) {
+		return nil
+	}
+	c.mu.Unlock()
+	c.server.yield()
+	n := c.socket.readMore()
+	c.mu.Lock()
+	if c.phase == closed {
+		return nil
+	}
+	c.end += n
+	return c.receive()
 }
 
 // keptBytes returns how much memory the connection keeps between two reads, beside its streams. Only the reader calls

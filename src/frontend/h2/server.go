@@ -110,6 +110,7 @@ type Server struct {
 	longBlocks  chan struct{} // has an element for each header block that readHeadInTurn decodes.
 	ctx         context.Context
 	closeConns  context.CancelFunc // ends ctx, the context of all connections.
+	yield       func()             // yieldProcessor. Tests replace it.
 
 	mu        sync.Mutex
 	conns     map[*conn]struct{} // guarded by mu
@@ -122,7 +123,7 @@ type Server struct {
 // NewServer returns a server without connections.
 func NewServer(cfg Config) *Server {
 	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, 4<<20)
-	s := &Server{cfg: cfg, conns: make(map[*conn]struct{})}
+	s := &Server{cfg: cfg, conns: make(map[*conn]struct{}), yield: yieldProcessor}
 	s.longBlocks = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 	s.batches.New = func() any { return new(Batch) }
 	s.buffers.New = func() any { return new([largeBufferBytes]byte) }

@@ -10,3 +10,5 @@ type socket struct{}
 func openSocket(*conn) *socket { return nil }
 
 func (*socket) readInto() (int, error) { return 0, errors.ErrUnsupported }
+
+func (*socket) readMore() int { return 0 }

@@ -11,8 +11,9 @@ import (
 type socket struct {
 	raw  syscall.RawConn
 	read func(fd uintptr) (done bool)
-	n    int   // the result of read.
-	err  error // nil, io.EOF or an error of the system.
+	more func(fd uintptr) (done bool)
+	n    int   // the result of read and more.
+	err  error // nil, io.EOF or an error of the system; of read.
 	conn *conn
 }
 
@@ -27,7 +28,7 @@ func openSocket(c *conn) *socket {
 		return nil
 	}
 	s := &socket{raw: raw, conn: c}
-	s.read = s.tryRead
+	s.read, s.more = s.tryRead, s.tryReadMore
 	return s
 }
 
@@ -59,4 +60,19 @@ func (s *socket) tryRead(fd uintptr) (done bool) {
 		}
 		return true
 	}
+}
+
+// readMore adds what has arrived to the buffer of the connection, and returns how many bytes that is. It does not wait.
+// The next read has the error, if there is one.
+func (s *socket) readMore() int {
+	s.n = 0
+	_ = s.raw.Read(s.more)
+	return s.n
+}
+
+func (s *socket) tryReadMore(fd uintptr) (done bool) {
+	c := s.conn
+	n, _ := syscall.Read(int(fd), c.buffer[c.end:])
+	s.n = max(n, 0)
+	return true
 }
