@@ -223,9 +223,10 @@ const (
 	// longPeriod is the shortest period whose leases grow with the use of the counter: at most a minute's units are lost
 	// with a replica that crashes. Those of shorter periods are lost until the window ends.
 	longPeriod = time.Minute
-	// firstOfLong is how many units the first lease of a long period has at most. The next one has twice as many if it
-	// comes within growWithin, or half as many if it comes after shrinkAfter.
-	firstOfLong             = 16
+	// firstOfLong is how many units the first lease of a long period has at most, or the smallPart-th part of a lease of a
+	// short one if that is more: a crash may lose them all. The next lease has twice as many if it comes within
+	// growWithin, or half as many if it comes after shrinkAfter.
+	firstOfLong, smallPart  = 16, 1024
 	growWithin, shrinkAfter = 10 * time.Second, 30 * time.Second
 	// maxLimitChanges is how often the limit of a counter may change in a window. After that, several rules seem to use
 	// it, which need exact counts.
@@ -240,7 +241,8 @@ func (l lease) wanted(amount uint64, replicas int, t instant) uint64 {
 	}
 	n := l.left(t) / uint64(2*replicas)
 	if l.limit.Period > longPeriod {
-		most, age := uint64(firstOfLong), time.Duration(t.mono-l.knownAt)
+		first := max(uint64(firstOfLong), n/smallPart)
+		most, age := first, time.Duration(t.mono-l.knownAt)
 		switch {
 		case l.size == 0:
 		case age < growWithin:
@@ -248,7 +250,7 @@ func (l lease) wanted(amount uint64, replicas int, t instant) uint64 {
 		case age < shrinkAfter:
 			most = uint64(l.size.units())
 		default:
-			most = max(uint64(l.size.units()/2), firstOfLong)
+			most = max(uint64(l.size.units()/2), first)
 		}
 		n = min(n, most)
 	}

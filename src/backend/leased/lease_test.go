@@ -297,6 +297,7 @@ func TestRepliesOfGCRA(t *testing.T) {
 
 func TestWanted(t *testing.T) {
 	long := &algorithm.Limit{Max: 10_000, Period: time.Hour}
+	large := &algorithm.Limit{Max: 4 * smallPart * 50, Period: time.Hour}
 	for _, c := range []struct {
 		name            string
 		limit           *algorithm.Limit
@@ -317,6 +318,9 @@ func TestWanted(t *testing.T) {
 		{"it stays", long, 0, 64, growWithin, 1, 1, 64},
 		{"it shrinks", long, 0, 64, shrinkAfter, 1, 1, 32},
 		{"it stays large enough", long, 0, 16, shrinkAfter, 1, 1, firstOfLong},
+		{"a thousandth of a large share", large, 0, 0, 0, 1, 2, 50},
+		{"it shrinks to that", large, 0, 64, shrinkAfter, 1, 2, 50},
+		{"a large share of which little is left", large, 4*smallPart*50 - 64, 0, 0, 1, 2, 16},
 		{"at most half of what is left", long, 9990, 64, 0, 1, 1, 5},
 		{"large amounts", long, 0, 16, 0, 500, 1, 500},
 	} {

@@ -15,6 +15,8 @@ const (
 	maxRefills      = 8 << 10
 	refillsPerBatch = 256
 	refillers       = 4
+	// refillPause is how long a refill waits for others, which share its round trip. Half of a lease is left meanwhile.
+	refillPause = time.Millisecond
 	// shortPeriod is the period below which replicas tell and give back more often than once a tick.
 	shortPeriod, shortPause = 10 * time.Second, 20 * time.Millisecond
 	minPause                = 10 * time.Millisecond // the shortest time between two ticks
@@ -217,6 +219,7 @@ func (s *Store) refillUntil(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		s.sleep(ctx, refillPause)
 		for more := true; more && len(refills) < refillsPerBatch; {
 			select {
 			case r := <-s.refills:
