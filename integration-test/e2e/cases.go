@@ -24,6 +24,7 @@ type load struct {
 	Connections int           `json:"connections"`
 	InFlight    int           `json:"in_flight"` // on each connection
 	Fresh       bool          `json:"fresh_headers,omitempty"`
+	Eager       bool          `json:"eager,omitempty"`    // a call starts as soon as one is answered, in a write of its own.
 	Rate        float64       `json:"rate,omitempty"`     // 0: the next call starts when one ends
 	Requests    int           `json:"requests,omitempty"` // 0: as many as fit in --duration
 	Linger      time.Duration `json:"linger,omitempty"`
@@ -68,6 +69,10 @@ var cases = []testCase{
 	newCase("Redis, 100k keys", inRedis, "uniform", 1, 2.2),
 	newCase("Redis, one hot key", inRedis, "hot", 32, 0.32),
 	newCase("Redis, 4 descriptors", inRedis, "multi", 32, 1),
+	asSoonAsAnswered(newCase("memory, one write a call", inMemory, "uniform", 32, 0)),
+	asSoonAsAnswered(newCase("Redis, one write a call", inRedis, "uniform", 32, 0.45)),
+	asSoonAsAnswered(newCase("Redis, hot key, one write a call", inRedis, "hot", 32, 0.32)),
+	asSoonAsAnswered(newCase("Redis, 4 descriptors, one write a call", inRedis, "multi", 32, 1)),
 	with(newCase("Redis, grpc-go client", inRedis, "uniform", 32, 0.9), func(c *testCase) { c.Client = grpcGo }),
 	newCase("leased, 100k keys", inLeases, "uniform", 32, 0.16),
 	newCase("leased, 100k keys", inLeases, "uniform", 1, 0.65),
@@ -83,6 +88,11 @@ func newCase(name string, s store, workload string, inFlight int, target float64
 		Name: name, Store: s, Target: target, want: "OK",
 		load: load{Client: lean, Workload: workload, Connections: connections, InFlight: inFlight},
 	}
+}
+
+func asSoonAsAnswered(c testCase) testCase {
+	c.Eager = true
+	return c
 }
 
 func with(c testCase, change func(*testCase)) testCase {
@@ -114,6 +124,9 @@ func (l *load) args() []string {
 	}
 	if l.Fresh {
 		args = append(args, "--fresh-headers")
+	}
+	if l.Eager {
+		args = append(args, "--eager")
 	}
 	if l.Rate > 0 {
 		args = append(args, "--rate", fmt.Sprintf("%.0f", l.Rate))

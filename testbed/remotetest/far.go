@@ -15,7 +15,7 @@ import (
 // none is closed because a call had less time, and the breaker stays closed.
 func (d *Driver) testConnecting(t *testing.T) {
 	// the first call of Memcached takes two round trips
-	const away, timeout = 700 * time.Millisecond, 2 * time.Second
+	const away, timeout = 800 * time.Millisecond, 3 * time.Second
 	for _, connections := range []int{2, 10} {
 		t.Run(fmt.Sprint(connections), func(t *testing.T) {
 			t.Parallel()
