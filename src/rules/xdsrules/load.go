@@ -13,11 +13,19 @@ import (
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
 	"ratelimit/src/rules"
+	"ratelimit/src/rules/compile"
 	"ratelimit/src/rules/reload"
 )
 
 // TypeURL is the type of the resources that the Watcher asks for.
 const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
+
+// Load compiles all resources of a response into one Set, as filerules.Load compiles files: for programs that check what
+// they send. The error, if any, is rules.Problems with the problems of all resources. No resources are an accepted,
+// empty set. Their order does not matter.
+func Load(resources []*anypb.Any, opt compile.Options) (*rules.Set, rules.Problems, error) {
+	return reload.Compile(format, partsOf(resources), opt)
+}
 
 // maxPlaceBytes bounds the places of all parts of all resources together, in bytes: a message of two bytes that is
 // nested deeply has a place of thousands. 100,000 rules with places of 100 bytes need 10 MB.

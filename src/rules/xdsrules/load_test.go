@@ -11,15 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	configv3 "ratelimit/api/ratelimit/config/ratelimit/v3"
-	"ratelimit/src/rules"
 	"ratelimit/src/rules/compile"
-	"ratelimit/src/rules/reload"
 )
-
-// Load compiles all resources of a response into one Set. Their order does not matter.
-func Load(resources []*anypb.Any, opt compile.Options) (*rules.Set, rules.Problems, error) {
-	return reload.Compile(format, partsOf(resources), opt)
-}
 
 // outcome is all that comes of loading resources, as text.
 func outcome(resources []*anypb.Any, opt compile.Options) string {
