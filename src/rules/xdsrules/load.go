@@ -20,9 +20,9 @@ import (
 // TypeURL is the type of the resources that the Watcher asks for.
 const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// Load compiles all resources of a response into one Set, as filerules.Load compiles files: for programs that check what
-// they send. The error, if any, is rules.Problems with the problems of all resources. No resources are an accepted,
-// empty set. Their order does not matter.
+// Load compiles all resources of a response into one Set, for programs that check what they send. The error, if any, is
+// rules.Problems with the problems of all resources. No resources are an accepted, empty set. Their order does not
+// matter.
 func Load(resources []*anypb.Any, opt compile.Options) (*rules.Set, rules.Problems, error) {
 	return reload.Compile(format, partsOf(resources), opt)
 }
