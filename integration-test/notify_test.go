@@ -83,7 +83,7 @@ func TestNotifications(t *testing.T) {
 		return []string{"BACKEND_TYPE=redis", "REDIS_TIMEOUT=2s", "REDIS_URL=" + s.Addr}
 	}
 	for name, open := range map[string]func(t *testing.T) []string{
-		"redis":  redis,
+		"redis": redis,
 		// A replica that has not counted the others yet takes half of a limit, which the others see as used.
 		"leases": func(t *testing.T) []string { return append(redis(t), "COUNTING_MODE=leased", "REPLICAS=2") },
 		"memcached": func(t *testing.T) []string {
