@@ -114,7 +114,7 @@ test: testreport ## run the tests of all packages with the race detector, real s
 	@bin/testreport $(TESTS)
 
 test-long: testreport ## run the built binary with real programs: Envoy, browsers, packages, and short forms of chaos, siege, soak and model
-	@$(HERE) CGO_ENABLED=0 go build -trimpath -buildvcs=false -pgo=src/cmd/ratelimit/calls.pgo -o bin/tested/new ./src/cmd/ratelimit
+	@$(AS_BUILT) go build -buildvcs=false -o bin/tested/new ./src/cmd/ratelimit
 	@cmp -s bin/tested/new bin/tested/ratelimit || cp -f bin/tested/new bin/tested/ratelimit
 	@RATELIMIT_BIN="$${RATELIMIT_BIN:-$(CURDIR)/bin/tested/ratelimit}" bin/testreport $(LONG_TESTS)
 
@@ -268,7 +268,7 @@ rpm: package-files ## make bin/ratelimit_VERSION_linux_ARCH.rpm, a package for F
 # The second build does nothing on Linux. The packager takes the flags of the program, so that both share the compiled standard library.
 package-files: release-files
 	@$(MAKE) --no-print-directory -s build GOOS=linux BIN=bin/package/ratelimit
-	@$(HERE) CGO_ENABLED=0 go build -C tools/packager -trimpath -buildvcs=false -pgo='$(CURDIR)/src/cmd/ratelimit/calls.pgo' -o ../../bin/packager .
+	@$(AS_BUILT) go build -C tools/packager -buildvcs=false -o ../../bin/packager .
 
 # What the archives and packages of a release hold beside the binary; .goreleaser.yaml calls it.
 release-files:

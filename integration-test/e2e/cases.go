@@ -69,10 +69,10 @@ var cases = []testCase{
 	newCase("Redis, 100k keys", inRedis, "uniform", 1, 2.2),
 	newCase("Redis, one hot key", inRedis, "hot", 32, 0.32),
 	newCase("Redis, 4 descriptors", inRedis, "multi", 32, 1),
-	asSoonAsAnswered(newCase("memory, one write a call", inMemory, "uniform", 32, 0)),
-	asSoonAsAnswered(newCase("Redis, one write a call", inRedis, "uniform", 32, 0.45)),
-	asSoonAsAnswered(newCase("Redis, hot key, one write a call", inRedis, "hot", 32, 0.32)),
-	asSoonAsAnswered(newCase("Redis, 4 descriptors, one write a call", inRedis, "multi", 32, 1)),
+	with(newCase("memory, one write a call", inMemory, "uniform", 32, 0), eager),
+	with(newCase("Redis, one write a call", inRedis, "uniform", 32, 0.45), eager),
+	with(newCase("Redis, hot key, one write a call", inRedis, "hot", 32, 0.32), eager),
+	with(newCase("Redis, 4 descriptors, one write a call", inRedis, "multi", 32, 1), eager),
 	with(newCase("Redis, grpc-go client", inRedis, "uniform", 32, 0.9), func(c *testCase) { c.Client = grpcGo }),
 	newCase("leased, 100k keys", inLeases, "uniform", 32, 0.16),
 	newCase("leased, 100k keys", inLeases, "uniform", 1, 0.65),
@@ -90,10 +90,7 @@ func newCase(name string, s store, workload string, inFlight int, target float64
 	}
 }
 
-func asSoonAsAnswered(c testCase) testCase {
-	c.Eager = true
-	return c
-}
+func eager(c *testCase) { c.Eager = true }
 
 func with(c testCase, change func(*testCase)) testCase {
 	change(&c)

@@ -27,8 +27,7 @@ import (
 
 func listener(t *testing.T) net.Listener {
 	t.Helper()
-	l := harness.Listen(t)
-	return l
+	return harness.Listen(t)
 }
 
 // script is what a scripted HTTP/2 server does.
@@ -259,8 +258,6 @@ func TestLeanAnswers(t *testing.T) {
 		})
 	}
 }
-
-var isEager = true
 
 // leanConfig is one of a hundred calls over one connection.
 func leanConfig(addr string) bench.Config {
@@ -504,7 +501,7 @@ func TestLeanStrangers(t *testing.T) {
 // Each call has the fields of gRPC, and new values if these were asked for, with both clients.
 func TestFreshHeaders(t *testing.T) {
 	t.Parallel()
-	clients := map[string]bench.Client{"lean": leanClient(new(bool)), "eager": leanClient(&isEager), "grpc-go": nil}
+	clients := map[string]bench.Client{"lean": leanClient(new(bool)), "eager": leanClient(new(true)), "grpc-go": nil}
 	for client, connect := range clients {
 		for _, fresh := range []bool{false, true} {
 			seen := map[string]int{}
