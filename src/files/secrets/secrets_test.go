@@ -28,14 +28,14 @@ func TestRotation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var said []string
+		said := make(chan string, 10)
 		ctx, stop := context.WithCancel(t.Context())
 		go func() {
 			_ = f.Run(ctx, func(err error) {
 				if err == nil {
-					said = append(said, "changed")
+					said <- "changed"
 				} else {
-					said = append(said, err.Error())
+					said <- err.Error()
 				}
 			})
 		}()
@@ -52,13 +52,15 @@ func TestRotation(t *testing.T) {
 			{strings.Repeat("x", maxFileBytes+1), "larger than 65536 bytes", []string{"new"}},
 			{"new", "changed", []string{"new"}},
 		} {
-			said = nil
 			write(t, path, step.text)
 			time.Sleep(3*checkInterval + checkInterval/2)
 			synctest.Wait()
-			if got := strings.Join(said, ", "); (got == "") != (step.said == "") || !strings.Contains(got, step.said) ||
-				!slices.Equal(f.Valid(), step.want) {
-				t.Errorf("step %d: %q is valid, said %q", i, f.Valid(), said)
+			var got string
+			for len(said) > 0 {
+				got += <-said
+			}
+			if (got == "") != (step.said == "") || !strings.Contains(got, step.said) || !slices.Equal(f.Valid(), step.want) {
+				t.Errorf("step %d: %q is valid, said %q", i, f.Valid(), got)
 			}
 		}
 		stop()

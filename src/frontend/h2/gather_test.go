@@ -19,9 +19,12 @@ func TestGather(t *testing.T) {
 		echo(b)
 	}})
 	c := s.connect()
-	meanwhile := 0 // how many calls the client sends when the server yields
+	meanwhile := 0         // how many calls the client sends when the server yields
+	var sending sync.Mutex // guards ids and c's output: the server may yield before a flush has returned
 	var ids []uint32
 	send := func(n int) {
+		sending.Lock()
+		defer sending.Unlock()
 		for range n {
 			ids = append(ids, c.call("m"))
 		}
