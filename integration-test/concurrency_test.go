@@ -158,6 +158,7 @@ func TestConcurrency(t *testing.T) {
 
 // An Envoy that is killed returns nothing. Its slots are taken until their holds expire, and no longer.
 func TestConcurrencyOfKilledEnvoy(t *testing.T) {
+	t.Parallel()
 	const hold = 3 * time.Second
 	for name, store := range holdStores {
 		t.Run(name, func(t *testing.T) {

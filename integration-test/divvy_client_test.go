@@ -92,6 +92,7 @@ func askDivvyClient(t *testing.T, port string, steps []clientStep) []string {
 
 // The client that Button publishes is answered what it expects, on both stores.
 func TestDivvyClient(t *testing.T) {
+	t.Parallel()
 	divvyClient(t)
 	redis := redistest.Start(t, redistest.Options{})
 	host, port, err := net.SplitHostPort(redis.Addr)

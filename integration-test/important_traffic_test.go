@@ -71,6 +71,7 @@ func (u *upstream) load(t *testing.T, classes []*poolClass) {
 // Under ten times the load that the pool admits, no critical request is lost that fits into the reserve. Without
 // `on_reject: none` most are.
 func TestReserveForImportantTraffic(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		store     string
 		protected bool

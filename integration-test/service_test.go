@@ -23,7 +23,12 @@ const repository = ".." // the repository's root, seen from this package
 // client gives up on a request long before the test run does.
 var client = &http.Client{Timeout: patience}
 
-func TestMain(m *testing.M) { harness.RunTests(m, nil) }
+func TestMain(m *testing.M) {
+	harness.RunTests(m, func() error {
+		harness.RunAtOnce(4)
+		return nil
+	})
+}
 
 // service is a running rate limit service.
 type service struct {

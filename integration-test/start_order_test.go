@@ -173,6 +173,7 @@ func TestPortsWaitForGoodRules(t *testing.T) {
 
 // Requests to /json that come before the first rules wait for them, for at most 5 s from the start.
 func TestEarlyJSON(t *testing.T) {
+	t.Parallel()
 	l := harness.Listen(t)
 	server := xdstest.Start(t, l)
 	env := []string{"LOG_LEVEL=info", "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + l.Addr().String()}

@@ -35,6 +35,7 @@ func runBare(t *testing.T, env ...string) *service {
 
 // The absence of a statsd that no setting asks for is no warning. It is said once.
 func TestDefaultStatsd(t *testing.T) {
+	t.Parallel()
 	if c, err := net.Dial("tcp", "localhost:8125"); err == nil {
 		_ = c.Close()
 		t.Skip("something listens on the port of statsd")

@@ -248,6 +248,7 @@ func (m *model) burst(t *testing.T, f *front, calls, undecided int) map[int]int 
 // A thousand calls at once never use more than the budget and what settlements exceed their reservations, by the record
 // of the model. The service has counted what the model has.
 func TestTokenBudgetOfParallelCalls(t *testing.T) {
+	t.Parallel()
 	const calls = 1000
 	for store, env := range holdStores {
 		for source, change := range map[string]func(*testing.T, *document){
@@ -297,6 +298,7 @@ func asGateway(t *testing.T, config *document) {
 // reserve_on_check it admits those for whose estimate there is room, and what they use exceeds the budget by at most
 // what they use beyond the estimate.
 func TestReserveOnCheck(t *testing.T) {
+	t.Parallel()
 	const calls, budget, estimate = 1000, 200_000, 500
 	for name, c := range map[string]struct {
 		limit string

@@ -57,7 +57,8 @@ func GoCommand(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
 	profile := filepath.Join(root, "src/cmd/ratelimit/calls.pgo")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath '-pgo="+profile+"'")
+	flags := os.Getenv("GOFLAGS") + " -trimpath -gcflags=all=-dwarf=false '-pgo=" + profile + "'"
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+flags)
 	return cmd, nil
 }
 

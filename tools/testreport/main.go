@@ -1,4 +1,4 @@
-// Command testreport runs test commands one after the other and ends with one line of
+// Command testreport runs test commands, two at a time because tests often wait, and ends with one line of
 // totals. Each argument is a shell command that runs `go test -json`, with two variables:
 //
 //	testreport 'go test -json $RUN ${PACKAGES:-./src/...}' 'go test -json $RUN ${PACKAGES:-./integration-test}'
@@ -23,10 +23,14 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
-const maxRetries = 10
+const (
+	maxRetries     = 10
+	commandsAtOnce = 2
+)
 
 func main() {
 	if len(os.Args) < 2 {
@@ -35,9 +39,7 @@ func main() {
 	}
 	start := time.Now()
 	r := report{out: os.Stdout}
-	for _, command := range os.Args[1:] {
-		r.run(command)
-	}
+	r.runAll(os.Args[1:])
 	r.retry()
 	r.print(time.Since(start))
 	if r.failed > 0 {
@@ -56,6 +58,7 @@ type event struct {
 
 // report counts the tests of all commands. Subtests are counted on their own.
 type report struct {
+	mu                      sync.Mutex // guards the fields below
 	out                     io.Writer
 	passed, failed, skipped int
 	subtests                int
@@ -81,17 +84,31 @@ func (f failure) String() string {
 	return f.pkg + "." + f.test
 }
 
+func (r *report) runAll(commands []string) {
+	var ended sync.WaitGroup
+	mayRun := make(chan struct{}, commandsAtOnce)
+	for _, command := range commands {
+		mayRun <- struct{}{}
+		ended.Go(func() {
+			r.run(command)
+			<-mayRun
+		})
+	}
+	ended.Wait()
+}
+
 // run runs a command and adds its tests to r. It returns whether the command succeeded.
 func (r *report) run(command string, variables ...string) bool {
 	cmd := exec.Command("bash", "-c", command)
 	cmd.Env = append(os.Environ(), append([]string{"RUN=", "PACKAGES="}, variables...)...)
 	cmd.Stderr = os.Stderr
 	c := reader{report: r, command: command, output: make(map[[2]string]string), failed: make(map[string][]string)}
-	before := len(r.failures)
 	err := c.read(cmd)
 	if err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
 		fmt.Fprintf(r.out, "%s: %v\n", command, err)
-		if len(r.failures) == before {
+		if len(c.failed) == 0 {
 			r.fail(failure{command: command})
 		}
 	}
@@ -160,6 +177,8 @@ func (c *reader) read(cmd *exec.Cmd) error {
 }
 
 func (c *reader) line(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var e event
 	if json.Unmarshal([]byte(text), &e) != nil {
 		fmt.Fprint(c.out, text)
@@ -219,6 +238,7 @@ func (c *reader) endPackage(e event, output string) {
 		if len(tests) == 0 || !complete(output) {
 			tests = []string{""} // all of them run again
 		}
+		c.failed[e.Package] = tests
 		for _, test := range tests {
 			c.fail(failure{c.command, e.Package, test})
 		}
