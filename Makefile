@@ -63,15 +63,15 @@ export GOTOOLCHAIN ?= auto
 HERE := GOOS= GOARCH=
 
 # Nothing here has use for DWARF, and without it compiling takes an eighth less time.
-COMPILE := -gcflags=all=-dwarf=false
+NO_DWARF := -gcflags=all=-dwarf=false
 
 # The flags of make build. What is compiled without the race detector takes them, too, so that each package is compiled once for the
 # program, the tools and the tests.
 AS_BUILT := $(HERE) CGO_ENABLED=0 GOFLAGS="$$FLAGS_AS_BUILT"
-export FLAGS_AS_BUILT := $(GOFLAGS) -trimpath $(COMPILE) '-pgo=$(CURDIR)/src/cmd/ratelimit/calls.pgo'
+export FLAGS_AS_BUILT := $(GOFLAGS) -trimpath $(NO_DWARF) '-pgo=$(CURDIR)/src/cmd/ratelimit/calls.pgo'
 
 # The flags of the tests with the race detector. Linters read what the compiler says about tests, so they take these flags.
-RACE      := -race $(COMPILE)
+RACE      := -race $(NO_DWARF)
 WITH_RACE := $(HERE) GOFLAGS="$$FLAGS_WITH_RACE"
 export FLAGS_WITH_RACE := $(GOFLAGS) $(RACE)
 
@@ -90,7 +90,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-zA-Z0-9_-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/ratelimit, static; GOOS and GOARCH are honoured
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false $(COMPILE) -pgo=src/cmd/ratelimit/calls.pgo -ldflags '$(LDFLAGS)' -o $(BIN) ./src/cmd/ratelimit
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -gcflags=all=-dwarf=false -pgo=src/cmd/ratelimit/calls.pgo -ldflags '$(LDFLAGS)' -o $(BIN) ./src/cmd/ratelimit
 
 run: build ## serve the example rules from memory to programs on this host, and print a curl to try
 	DISABLE_STATS=true HOST=127.0.0.1 GRPC_HOST=127.0.0.1 DEBUG_HOST=127.0.0.1 exec $(BIN) serve --try --config examples/ratelimit/config

@@ -92,6 +92,7 @@ func (q *proxies) stream(ctx context.Context, client quotapb.RateLimitQuotaServi
 			select {
 			case messages <- m:
 			case <-ctx.Done():
+				failed <- ctx.Err()
 				return
 			}
 		}

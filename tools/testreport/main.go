@@ -19,6 +19,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -232,6 +233,12 @@ func (c *reader) endTest(e event, output string) {
 func (c *reader) endPackage(e event, output string) {
 	switch {
 	case e.Action == "fail":
+		for _, key := range slices.SortedFunc(maps.Keys(c.output), compareKeys) { // Tests without an end, as after a panic.
+			if key[0] == e.Package && key[1] != "" {
+				fmt.Fprint(c.out, c.output[key])
+				delete(c.output, key)
+			}
+		}
 		fmt.Fprint(c.out, output)
 		fmt.Fprintf(c.out, "FAIL %7.1fs  %s\n", e.Elapsed, e.Package)
 		tests := c.failed[e.Package]
@@ -250,6 +257,8 @@ func (c *reader) endPackage(e event, output string) {
 		fmt.Fprintf(c.out, "ok   %7.1fs  %s%s\n", e.Elapsed, e.Package, cached)
 	}
 }
+
+func compareKeys(a, b [2]string) int { return slices.Compare(a[:], b[:]) }
 
 // complete reports whether the tests of a package that failed ran to the last one: then
 // package testing writes the line FAIL, which it does not after a panic.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,7 @@ const events = `{"Action":"run","Package":"a","Test":"TestGood"}
 {"Action":"skip","Package":"a","Test":"TestAway"}
 {"Action":"output","Package":"a","Output":"FAIL\n"}
 {"Action":"fail","Package":"a"}
+{"Action":"output","Package":"b","Test":"TestHangs","Output":"goroutine 7 of b\n"}
 {"Action":"output","Package":"b","Output":"panic: b\n"}
 {"Action":"fail","Package":"b"}
 {"Action":"pass","Package":"c"}
@@ -31,13 +33,17 @@ func TestReport(t *testing.T) {
 	if err := os.WriteFile(file, []byte(events), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := report{out: t.Output()}
+	var out strings.Builder
+	r := report{out: io.MultiWriter(&out, t.Output())}
 	command := "cat " + file + "; exit 1"
 	if r.run(command) {
 		t.Error("a command that exits with 1 succeeded")
 	}
 	if r.passed != 1 || r.failed != 2 || r.skipped != 1 || r.subtests != 1 {
 		t.Errorf("%d passed, %d failed, %d skipped, %d subtests; want 1, 2, 1, 1", r.passed, r.failed, r.skipped, r.subtests)
+	}
+	if want := "goroutine 7 of b\npanic: b\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("the output lacks %q", want)
 	}
 	if want := []failure{{command, "a", "TestBad"}, {command, "b", ""}}; !slices.Equal(r.failures, want) {
 		t.Errorf("failures %q, want %q", r.failures, want)
