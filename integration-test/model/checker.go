@@ -20,6 +20,8 @@ type Traits struct {
 	// Forward: a sliding window counter is kept under the window that the clock
 	// shows, so its answers are not exact when the clock steps back.
 	Forward bool
+	// OneWindow: a fixed window with holds has one count, which goes along to another window when the clock steps back.
+	OneWindow bool
 	// Independent: some counters are elsewhere, where a fault does not reach.
 	Independent bool
 	// Fallback: on_store_failure is honoured, with this process as the only replica,
@@ -82,7 +84,8 @@ func (ch *checker) clock(at time.Duration) {
 		return
 	}
 	ch.loseIf(func(k string, c *counter) bool {
-		return c.until <= ch.seen+forgotten || ch.traits.Forward && strings.Contains(k, string(Counter))
+		return c.until <= ch.seen+forgotten || ch.traits.Forward && strings.Contains(k, string(Counter)) ||
+			ch.traits.OneWindow && strings.Contains(k, string(Fixed)) && strings.HasSuffix(k, heldSuffix)
 	})
 }
 

@@ -79,6 +79,9 @@ type unit struct {
 // counters, which are copied before they are.
 type state map[string]*counter
 
+// heldSuffix ends the names of counters with holds.
+const heldSuffix = " held"
+
 // counterName is what tells counters apart.
 func counterName(d *Descriptor, l *Limit) string {
 	name := fmt.Sprintf("%s=%s %s %v", d.Key, d.Value, l.Kind, l.Period)
@@ -86,7 +89,7 @@ func counterName(d *Descriptor, l *Limit) string {
 		name += l.Calendar.String()
 	}
 	if l.Hold > 0 {
-		name += " held"
+		name += heldSuffix
 	}
 	return name
 }

@@ -65,7 +65,7 @@ func (f *flaky) empty() error {
 
 func (f *flaky) backend() backend.Backend { return f.front }
 func (f *flaky) traits() Traits {
-	return Traits{Cached: f.cache, Independent: f.cache, Fallback: f.back != nil}
+	return Traits{Cached: f.cache, Independent: f.cache, Fallback: f.back != nil, OneWindow: true}
 }
 
 func (f *flaky) quiet() error { return nil }

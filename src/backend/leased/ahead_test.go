@@ -96,6 +96,20 @@ func TestUnitsOfNextWindow(t *testing.T) {
 	}
 }
 
+// A replica that needed one unit of a window, which it had before, takes none of the window after that.
+func TestQuietWindow(t *testing.T) {
+	var at int64
+	shared, counts := newWindows(&at)
+	s := newTestStore(shared, 2, &at)
+	useAhead(t, s, &at, minutely, 5)
+	at = epochOfTests + 2*int64(minutely.Period) - int64(mostAhead/2)
+	mustTake(t, s, hit("k", minutely, algorithm.Charge, 1))
+	s.Refill(t.Context())
+	if n := counts[nameOf("k", epochOfTests+3*int64(minutely.Period))]; n != 0 || s.Stats().Sent != 1 {
+		t.Errorf("%d units are taken ahead, want 0; %d hits asked the store, want 1", n, s.Stats().Sent)
+	}
+}
+
 // Units of the next window that are not needed go back once it is contended, though no hit comes, and all of them if
 // the replica ends or operators reset counters before it begins. They are of no use after its end.
 func TestUnneededUnitsOfNextWindow(t *testing.T) {
