@@ -33,7 +33,7 @@ func (c *tally) add(code codes.Code, text string) {
 	switch code {
 	case codes.OK:
 		c.answered.Add(1)
-	case codes.Unavailable, codes.DeadlineExceeded:
+	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted: // the last one: the store is too slow.
 		c.unavailable.Add(1)
 	default:
 		c.wrong.Add(1)
