@@ -83,6 +83,15 @@ const MaxLoggedHits = 1_000_000
 // Limit is the limit of one rule. It must not change while hits use it.
 type Limit struct {
 	Kind Kind
+	// CountBlocked says that refused hits count, too, as in envoyproxy/ratelimit.
+	CountBlocked bool
+	// KeepsDebt says that a GCRA keeps debt beyond its BurstTolerance, which was charged with a larger Burst: a hit waits
+	// for all of it. Otherwise a counter forgets that debt, and so heals after a clock that was far ahead is set back.
+	// Rules never keep it.
+	KeepsDebt bool
+	// ReleaseUnsettled says that a hold that expires is given back. Otherwise it is charged, unless the limit is a
+	// Concurrency.
+	ReleaseUnsettled bool
 	// Max is how many units pass in one Period. With 0 nothing passes, not even a hit of 0 units.
 	Max uint64
 	// Period is the window's length, in (0, MaxPeriod]: whole seconds for FixedWindow, whole microseconds, the precision
@@ -95,21 +104,12 @@ type Limit struct {
 	// Emission, if set, is the EmissionInterval of a GCRA instead of Period / Max. So a caller can change the rate of a
 	// counter, which Window does not tell from others with this Period. Rules have none.
 	Emission time.Duration
-	// KeepsDebt says that a GCRA keeps debt beyond its BurstTolerance, which was charged with a larger Burst: a hit waits
-	// for all of it. Otherwise a counter forgets that debt, and so heals after a clock that was far ahead is set back.
-	// Rules never keep it.
-	KeepsDebt bool
 	// MinInterval is the shortest time since the last recorded hit, in whole microseconds up
 	// to MaxPeriod, or 0. Only SlidingWindow and GCRA have one.
 	MinInterval time.Duration
-	// CountBlocked says that refused hits count, too, as in envoyproxy/ratelimit.
-	CountBlocked bool
 	// Hold is for how long a hold stays open, up to MaxHold in whole microseconds. With 0 hits cannot be held. See
 	// HeldState.
 	Hold time.Duration
-	// ReleaseUnsettled says that a hold that expires is given back. Otherwise it is charged, unless the limit is a
-	// Concurrency.
-	ReleaseUnsettled bool
 }
 
 // Window identifies the windows of a limit. Limits with equal windows share the counters of equal keys. It is

@@ -75,36 +75,38 @@ type Rule struct {
 	Index int // the rule's own number in its Set, below Set.RuleSlots
 	// Owner is a hash of Domain and FullName, which stays the same over reloads and restarts. It is 0 before a Join.
 	Owner uint32
+	// The small fields are together, because there may be a million rules.
+	Unlimited bool             // every request passes without a call of the store. Limit is then empty
+	HasPeriod bool             // the rule file has a period instead of a unit
+	Fallback  backend.Fallback // decides when the store does not answer
+	Counting  backend.Counting
+	// OnContention is Wait unless Counting is Leased.
+	OnContention backend.Contention
+	// ChargedWithOthers is set if some Match has this rule together with others. Such limits can have the same key and
+	// different windows, so stores must tell their counters apart, and must keep them on one server.
+	ChargedWithOthers bool
+	// Overridden says that this is a copy of a rule with the limit of an override; see package overrides.
+	Overridden bool
+
 	// FullName is the descriptor's. The second and later limits of a list add their Name, or their number if it is empty:
 	// "basic.parent_p.child.2".
 	FullName string
 	Pos      Pos    // the descriptor's, or the limit's own if the descriptor has several
 	Name     string // the name that answers have in current_limit; it may be empty
 	Rate
-	Unlimited bool     // every request passes without a call of the store. Limit is then empty
 	Replaces  []string // names of rules that do not apply to requests that this rule applies to. Read only
 	Limit     algorithm.Limit
-	HoldIDKey string           // the key of the entry that names a hold of Limit; empty if Limit has no holds
-	Reserve   *Reservation     // what a request for 0 units reserves; nil for nothing
-	Fallback  backend.Fallback // decides when the store does not answer
-	Counting  backend.Counting
-	// OnContention is Wait unless Counting is Leased.
-	OnContention backend.Contention
+	HoldIDKey string       // the key of the entry that names a hold of Limit; empty if Limit has no holds
+	Reserve   *Reservation // what a request for 0 units reserves; nil for nothing
 	// WhyExact says why the limit is counted exactly although its domain or file asks for leases; empty if nothing does.
 	WhyExact    string
 	Enforcement *Enforcement // nil if Limit is enforced for all counters
-	HasPeriod   bool         // the rule file has a period instead of a unit
 	// LimitsFile is set if a file has the limits. Limit is a placeholder then. For a request, FindRule finds a copy of the
 	// rule with the limit of the value, and without LimitsFile.
 	LimitsFile *datafile.File
-	// ChargedWithOthers is set if some Match has this rule together with others. Such limits can have the same key and
-	// different windows, so stores must tell their counters apart, and must keep them on one server.
-	ChargedWithOthers bool
-	PeerKey           *PeerKey // writes the keys of the counters instead of a KeyFormat; nil in most cases
+	PeerKey    *PeerKey // writes the keys of the counters instead of a KeyFormat; nil in most cases
 	// Notify says when somebody is told about subjects that use much of Limit; nil for never.
 	Notify *Notification
-	// Overridden says that this is a copy of a rule with the limit of an override; see package overrides.
-	Overridden bool
 
 	listKey *listKeyFormat // nil outside ordered lists
 }
