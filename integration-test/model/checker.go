@@ -84,9 +84,22 @@ func (ch *checker) clock(at time.Duration) {
 		return
 	}
 	ch.loseIf(func(k string, c *counter) bool {
-		return c.until <= ch.seen+forgotten || ch.traits.Forward && strings.Contains(k, string(Counter)) ||
-			ch.traits.OneWindow && strings.Contains(k, string(Fixed)) && strings.HasSuffix(k, heldSuffix)
+		return c.until <= ch.seen+forgotten || ch.traits.Forward && strings.Contains(k, string(Counter)) || ch.movesWindow(k)
 	})
+	for i := range ch.worlds {
+		for _, u := range ch.worlds[i].pending { // They may have been charged in the window before.
+			for _, k := range u.keys {
+				if ch.movesWindow(k) {
+					ch.lost[k] = true
+				}
+			}
+		}
+	}
+}
+
+// movesWindow reports whether the store takes a counter along to another window when the clock steps back.
+func (ch *checker) movesWindow(k string) bool {
+	return ch.traits.OneWindow && strings.Contains(k, string(Fixed)) && strings.HasSuffix(k, heldSuffix)
 }
 
 // loseIf forgets what holds of any world.

@@ -47,7 +47,7 @@ func TestSoak(t *testing.T) {
 			}})
 			proxy := harness.StartProxy(t, server.Addr)
 			return place{
-				[]string{"REDIS_URL=" + proxy.Addr, "REDIS_TIMEOUT=200ms", "LOCAL_CACHE_SIZE_IN_BYTES=1048576"},
+				[]string{"REDIS_URL=" + proxy.Addr, "REDIS_TIMEOUT=500ms", "LOCAL_CACHE_SIZE_IN_BYTES=1048576"},
 				server, proxy,
 			}
 		},
@@ -55,7 +55,7 @@ func TestSoak(t *testing.T) {
 			server := memcachedtest.Start(t, memcachedtest.Options{})
 			proxy := harness.StartProxy(t, server.Addr)
 			return place{
-				[]string{"BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT=" + proxy.Addr, "MEMCACHE_TIMEOUT=200ms"},
+				[]string{"BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT=" + proxy.Addr, "MEMCACHE_TIMEOUT=500ms"},
 				server, proxy,
 			}
 		},
