@@ -251,7 +251,7 @@ func manyRules(n int) string {
 
 func loadManyRules(x *trial) {
 	n := pick(x, 50_000, 400_000)
-	most := pick[int64](x, 140<<20, 640<<20)
+	most := pick[int64](x, 140<<20, 600<<20)
 	peak, err := x.service.peak()
 	cpu, cpuErr := x.service.proc.CPU()
 	if err != nil || cpuErr != nil {
