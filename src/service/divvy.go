@@ -44,6 +44,7 @@ func (s *Service) buildDivvy(failed func(error)) error {
 		MaxLineBytes:       int(d.MaxLineBytes),
 		Config: pipeline.Config{
 			TLS:            s.servers.ports.Divvy.TLSConfig,
+			AnswersWait:    s.store.IsShared(),
 			MaxPipelined:   d.MaxPipelined,
 			MaxConnections: s.servers.ports.Divvy.MaxConns,
 			MemoryBudget:   s.servers.ports.Budget,

@@ -29,6 +29,7 @@ func (s *Service) buildRESP(failed func(error), attempts *access.Attempts) error
 		Config: pipeline.Config{
 			TLS:            p.TLSConfig,
 			MaxInputBytes:  int(cfg.MaxCommandBytes),
+			AnswersWait:    s.store.IsShared(),
 			MaxPipelined:   cfg.MaxPipelined,
 			MaxConnections: p.MaxConns,
 			MemoryBudget:   s.servers.ports.Budget,

@@ -35,7 +35,8 @@ var ErrEnd = errors.New("the connection ends")
 // errInternal is the fault of a connection whose session panicked.
 var errInternal = Faultf("Internal error.")
 
-// conn is one connection. Only its goroutine uses it, but Shutdown sets deadlines of tcpConn and closes it.
+// conn is one connection. Only the goroutine that serves it uses it, but Shutdown sets deadlines of tcpConn and closes
+// it.
 type conn struct {
 	net.Conn        // The embedded Conn is tcpConn, or TLS over tcpConn.
 	tcpConn         net.Conn
@@ -43,24 +44,13 @@ type conn struct {
 	isRefused       bool // true if the port has no room for the connection. Then memoryAccount and session are nil.
 	srv             *Server
 	session         Session
+	socket          *socket // nil if no poller can serve the connection.
 	input           inputBuffer
-	largeInputBytes int64    // the size of input beyond readBufferBytes.
-	replies         *Replies // nil unless requests are being answered.
+	reads           int   // how many reads since the start, or since it was polled, had complete requests.
+	largeInputBytes int64 // the size of input beyond readBufferBytes.
 	// readDeadlineSetAt and writeDeadlineSetAt are when the deadlines were set last.
 	readDeadlineSetAt, writeDeadlineSetAt time.Time
-}
-
-// recoverPanic handles a panic: it writes the collected replies, and that of a fault. It must be deferred.
-func (c *conn) recoverPanic() {
-	p := recover()
-	if p == nil {
-		return
-	}
-	c.srv.cfg.OnPanic(p, debug.Stack())
-	if c.replies != nil && c.writeReplies(c.replies.Bytes()) != nil {
-		return
-	}
-	c.sendFaultReply(errInternal)
+	unwatchStop                           func() // ends what watchStop started.
 }
 
 // sendFaultReply tells the client why answerRequests ended, if reason is a *Fault, and gives it time to read that.
@@ -71,8 +61,16 @@ func (c *conn) sendFaultReply(reason error) {
 	}
 }
 
-// answerRequests answers requests until the connection ends. It returns a *Fault, or another error.
-func (c *conn) answerRequests() error {
+// watchStop makes Shutdown set the last deadline, and close the connection at the end, until unwatchStop is called.
+func (c *conn) watchStop() {
+	raw, s := c.tcpConn, c.srv
+	stopReading := context.AfterFunc(s.stoppingCtx, func() { _ = raw.SetReadDeadline(s.lastReadDeadline) })
+	stopClosing := context.AfterFunc(s.ctx, func() { _ = raw.Close() })
+	c.unwatchStop = func() { _, _ = stopReading(), stopClosing() }
+}
+
+// open does the TLS handshake, and prepares answerRequests.
+func (c *conn) open() error {
 	if t, ok := c.Conn.(*tlsconn.Conn); ok {
 		_ = c.tcpConn.SetDeadline(time.Now().Add(handshakeTimeout))      // If SetDeadline fails, the handshake fails, too.
 		if err := t.HandshakeContext(context.Background()); err != nil { // A stop of the server closes the connection.
@@ -82,7 +80,16 @@ func (c *conn) answerRequests() error {
 	c.session = c.srv.cfg.NewSession(c.RemoteAddr())
 	c.input.resize(readBufferBytes, &c.srv.largeBuffers)
 	c.setReadDeadline()
+	return nil
+}
+
+// answerRequests answers requests until the connection ends. It returns a *Fault, or another error. It returns nil if a
+// poller may go on.
+func (c *conn) answerRequests() error {
 	for {
+		if err := c.fitInputBuffer(); err != nil {
+			return err
+		}
 		n, err := c.Read(c.input.freeSpace())
 		c.input.recordRead(n)
 		answered, failed := c.answerInput(errors.Is(err, io.EOF))
@@ -95,14 +102,14 @@ func (c *conn) answerRequests() error {
 			return err
 		case answered > 0:
 			c.setReadDeadline()
+			if c.reads++; c.canBePolled() {
+				return nil
+			}
 		}
 		if answered > 1 {
 			// A client that pipelines has the CPU for one batch at a time. When its turn comes again, it has often sent the next
 			// batch, and the read need not wait for the network: a tenth of the CPU time of a batch of 16.
 			runtime.Gosched()
-		}
-		if err := c.fitInputBuffer(); err != nil {
-			return err
 		}
 	}
 }
@@ -123,9 +130,14 @@ func (c *conn) setReadDeadline() {
 		return
 	}
 	c.readDeadlineSetAt = now
+	c.applyReadDeadline()
+}
+
+// applyReadDeadline sets the read deadline for a request that the client may send since readDeadlineSetAt.
+func (c *conn) applyReadDeadline() {
 	var deadline time.Time
-	if timeout > 0 {
-		deadline = now.Add(timeout)
+	if timeout := c.srv.cfg.IdleTimeout; timeout > 0 {
+		deadline = c.readDeadlineSetAt.Add(timeout)
 	}
 	_ = c.tcpConn.SetReadDeadline(deadline)
 	if c.srv.stoppingCtx.Err() != nil { // The deadline of Shutdown comes first.
@@ -143,18 +155,27 @@ func (c *conn) timeoutReason() error {
 }
 
 // answerInput answers the complete requests that have been read. It returns their number, and the reason to end the
-// connection.
+// connection. After a panic, it has written the replies before it.
 func (c *conn) answerInput(atEnd bool) (n int, reason error) {
 	r := c.srv.newReplies(c)
-	c.replies = r
-	consumed, n, reason := c.session.Answer(c.srv.ctx, c.input.pending(), atEnd, r)
+	consumed, n, reason := c.answer(r, atEnd)
 	c.input.consume(consumed)
-	c.replies = nil
 	if err := c.writeReplies(r.Bytes()); err != nil {
 		reason = err
 	}
 	c.srv.releaseReplies(r)
 	return n, reason
+}
+
+// answer calls Session.Answer. If that panics, the reason is errInternal.
+func (c *conn) answer(r *Replies, atEnd bool) (consumed, n int, reason error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.srv.cfg.OnPanic(p, debug.Stack())
+			reason = errInternal
+		}
+	}()
+	return c.session.Answer(c.srv.ctx, c.input.pending(), atEnd, r)
 }
 
 // fitInputBuffer doubles a read buffer that a request fills, and shrinks a large one that is not needed.
@@ -199,12 +220,19 @@ func (c *conn) writeReplies(replies []byte) error {
 		return net.ErrClosed
 	}
 	defer c.memoryAccount.ReleaseBytes(int64(len(replies)))
-	if now, timeout := time.Now(), c.srv.cfg.WriteTimeout; !isRecent(c.writeDeadlineSetAt, now, timeout) {
-		c.writeDeadlineSetAt = now
-		_ = c.tcpConn.SetWriteDeadline(now.Add(timeout)) // If SetWriteDeadline fails, Write fails, too.
+	if !c.isPolled() {
+		c.setWriteDeadline()
 	}
 	_, err := c.Write(replies)
 	return err
+}
+
+// setWriteDeadline sets the write deadline for the next write. If that fails, Write fails, too.
+func (c *conn) setWriteDeadline() {
+	if now, timeout := time.Now(), c.srv.cfg.WriteTimeout; !isRecent(c.writeDeadlineSetAt, now, timeout) {
+		c.writeDeadlineSetAt = now
+		_ = c.tcpConn.SetWriteDeadline(now.Add(timeout))
+	}
 }
 
 // awaitRefusedRequest waits for the first request of a refused connection, and returns the fault for it.

@@ -63,6 +63,9 @@ type Config struct {
 	// MaxInputBytes is the largest read buffer of a connection, at most MaxLargeInputBytes. A Session must return a Fault
 	// for a request that does not fit. Required.
 	MaxInputBytes int
+	// AnswersWait says that answers wait, such as for a store that is a server. Otherwise one goroutine answers many
+	// connections, on Linux and without TLS.
+	AnswersWait bool
 	// MaxPipelined is how many requests of a connection are decided in one call, at most 1,000. Defaults to 128.
 	MaxPipelined int
 	// MaxConnections is how many connections may be open. If all are, connlimit.Listener closes one
@@ -86,6 +89,7 @@ type Server struct {
 
 	cfg      *Config
 	listener *connlimit.Listener
+	pollers  pollers
 
 	repliesPool     sync.Pool // *Replies values.
 	largeBuffers    largeBuffers
@@ -169,6 +173,14 @@ func (r *Replies) FlushIfLarge() error {
 	err := r.conn.writeReplies(r.Bytes())
 	r.Reset()
 	return err
+}
+
+// MayWait tells the server that the rest of an answer may wait, although Config.AnswersWait is not set. Then other
+// connections do not wait for it.
+func (r *Replies) MayWait() {
+	if r.conn.isPolled() {
+		r.conn.leavePoller()
+	}
 }
 
 // maxPooledBytes is the size of the largest buffer that is pooled again.

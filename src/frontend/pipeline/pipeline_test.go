@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,9 @@ import (
 
 // echo is a session that answers each line with its length. It never refuses one.
 type echo struct{}
+
+// waits has the channels, by *Server, whose closing ends the wait of the line "wait".
+var waits sync.Map
 
 func (echo) Answer(_ context.Context, input []byte, _ bool, r *Replies) (consumed, requests int, err error) {
 	for line := range bytes.Lines(input) {
@@ -25,6 +29,14 @@ func (echo) Answer(_ context.Context, input []byte, _ bool, r *Replies) (consume
 			return len(input), requests, ErrEnd
 		case string(line) == "panic\n":
 			panic("a bug")
+		case string(line) == "wait\n":
+			r.MayWait()
+			if released, ok := waits.Load(r.conn.srv); ok {
+				<-released.(chan struct{})
+			}
+			r.WriteString("waited\n")
+			consumed, requests = consumed+len(line), requests+1
+			continue
 		}
 		consumed += len(line)
 		requests++

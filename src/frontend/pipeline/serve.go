@@ -23,7 +23,7 @@ const (
 
 // Serve answers clients on raw until Shutdown. It may be called once.
 func (s *Server) Serve(raw net.Listener) error {
-	s.listener.Listener = raw
+	s.listener.Listener = socketListener{raw}
 	defer func() { _ = raw.Close() }() // Close may fail, because Shutdown closes raw, too.
 	defer context.AfterFunc(s.stoppingCtx, func() { _ = raw.Close() })()
 	for pause := time.Duration(0); ; {
@@ -47,9 +47,21 @@ func (s *Server) Serve(raw net.Listener) error {
 	}
 }
 
+// socketListener accepts connections as *socket, if a poller can serve them.
+type socketListener struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l socketListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return newSocket(c), nil
+}
+
 // StartConn serves raw on a new goroutine, as if the listener had accepted it.
 func (s *Server) StartConn(raw net.Conn) {
-	if c := s.listener.AdmitConn(raw); c != nil {
+	if c := s.listener.AdmitConn(newSocket(raw)); c != nil {
 		s.startConn(c)
 	}
 }
@@ -60,6 +72,9 @@ func (s *Server) startConn(raw net.Conn) {
 	c := &conn{Conn: raw, tcpConn: raw, srv: s, isRefused: true}
 	if limited, ok := raw.(*connlimit.Conn); ok {
 		c.memoryAccount, c.isRefused = limited.MemoryAccount, false
+		if s.cfg.TLS == nil {
+			c.setSocket(limited.Conn)
+		}
 	}
 	if s.cfg.TLS != nil {
 		c.Conn = tlsconn.Server(raw, s.cfg.TLS, c.memoryAccount)
@@ -72,18 +87,28 @@ func (s *Server) startConn(raw net.Conn) {
 		_ = raw.Close() // The client has sent nothing that must be answered.
 		return
 	}
-	serve := c.answerRequests
+	open := c.open
 	if c.isRefused {
-		serve = c.awaitRefusedRequest
+		open = c.awaitRefusedRequest
 		s.refusedConns++
 	}
 	s.connGoroutines.Go(func() {
-		defer s.removeConn(c)
-		defer context.AfterFunc(s.stoppingCtx, func() { _ = raw.SetReadDeadline(s.lastReadDeadline) })()
-		defer context.AfterFunc(s.ctx, func() { _ = raw.Close() })()
-		defer c.recoverPanic()
-		c.sendFaultReply(serve())
+		c.watchStop()
+		s.serveConn(c, open())
 	})
+}
+
+// serveConn serves c on the calling goroutine until it ends, or until a poller serves it. If reason is set, c ends with
+// it.
+func (s *Server) serveConn(c *conn, reason error) {
+	for reason == nil {
+		if reason = c.answerRequests(); reason == nil && c.poll() {
+			return
+		}
+	}
+	c.sendFaultReply(reason)
+	c.unwatchStop()
+	s.removeConn(c)
 }
 
 // removeConn closes c and releases all that it holds.
@@ -105,6 +130,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 	if s.stoppingCtx.Err() == nil {
 		s.lastReadDeadline = time.Now().Add(shutdownReadTime)
 		s.startStopping()
+		s.pollers.stop()
 	}
 	s.mu.Unlock()
 	defer context.AfterFunc(ctx, s.cancel)()

@@ -228,6 +228,7 @@ func runReset(s *session, b *batch, args [][]byte) *replyError {
 	for pair := range slices.Chunk(args[2:], 2) {
 		change.Descriptor = append(change.Descriptor, operator.CounterEntry{Key: string(pair[0]), Value: string(pair[1])})
 	}
+	b.replies.MayWait()
 	report, failure := s.srv.cfg.Reset(b.ctx, change, operator.Client{Addr: s.client.String(), User: s.user})
 	switch {
 	case failure != nil:
