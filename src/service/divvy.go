@@ -35,6 +35,7 @@ func (s *Service) buildDivvy(failed func(error)) error {
 	if !d.OpensAtStart && !d.OpensWhenNeeded {
 		return nil
 	}
+	_, divvyPollers := s.maxPollers()
 	server, err := divvy.New(divvy.Config{
 		Limiter:            s.limiter,
 		Domain:             d.Domain,
@@ -44,7 +45,7 @@ func (s *Service) buildDivvy(failed func(error)) error {
 		MaxLineBytes:       int(d.MaxLineBytes),
 		Config: pipeline.Config{
 			TLS:            s.servers.ports.Divvy.TLSConfig,
-			AnswersWait:    s.store.IsShared(),
+			MaxPollers:     divvyPollers,
 			MaxPipelined:   d.MaxPipelined,
 			MaxConnections: s.servers.ports.Divvy.MaxConns,
 			MemoryBudget:   s.servers.ports.Budget,

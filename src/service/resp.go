@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"runtime"
 
 	"ratelimit/src/frontend/access"
 	"ratelimit/src/frontend/connlimit"
@@ -20,6 +21,7 @@ func (s *Service) buildRESP(failed func(error), attempts *access.Attempts) error
 	if s.Settings.BackendType == "memcache" {
 		throttleRefusal = "CL.THROTTLE needs counters in memory or in Redis; they are in Memcached"
 	}
+	respPollers, _ := s.maxPollers()
 	server, err := resp.New(resp.Config{
 		Limiter:         s.limiter,
 		ThrottleRefusal: throttleRefusal,
@@ -29,7 +31,7 @@ func (s *Service) buildRESP(failed func(error), attempts *access.Attempts) error
 		Config: pipeline.Config{
 			TLS:            p.TLSConfig,
 			MaxInputBytes:  int(cfg.MaxCommandBytes),
-			AnswersWait:    s.store.IsShared(),
+			MaxPollers:     respPollers,
 			MaxPipelined:   cfg.MaxPipelined,
 			MaxConnections: p.MaxConns,
 			MemoryBudget:   s.servers.ports.Budget,
@@ -45,4 +47,17 @@ func (s *Service) buildRESP(failed func(error), attempts *access.Attempts) error
 	s.servers.onShutdown(server.Shutdown)
 	s.run(func(context.Context) error { return server.Serve(p.Listener) })
 	return nil
+}
+
+// maxPollers returns how many pollers the ports of RESP and divvy have: half of the cores for one of the ports, because
+// a busy poller takes a core. There are none with a store that is a server: answers wait for it.
+func (s *Service) maxPollers() (forRESP, forDivvy int) {
+	half := runtime.GOMAXPROCS(0) / 2
+	switch {
+	case s.store.IsShared():
+		return 0, 0
+	case s.servers.ports.RESP.Listener != nil:
+		return half, 0
+	}
+	return 0, half
 }

@@ -102,6 +102,7 @@ func build(tb testing.TB, cfg Config) *Server {
 	if cfg.Domain == "" && cfg.DomainKey == "" {
 		cfg.Domain = "kitchen"
 	}
+	cfg.MaxPollers = 1
 	s, err := New(cfg)
 	if err != nil {
 		tb.Fatal(err)

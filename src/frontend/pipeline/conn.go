@@ -38,16 +38,18 @@ var errInternal = Faultf("Internal error.")
 // conn is one connection. Only the goroutine that serves it uses it, but Shutdown sets deadlines of tcpConn and closes
 // it.
 type conn struct {
-	net.Conn        // The embedded Conn is tcpConn, or TLS over tcpConn.
-	tcpConn         net.Conn
-	memoryAccount   *connlimit.MemoryAccount
-	isRefused       bool // true if the port has no room for the connection. Then memoryAccount and session are nil.
-	srv             *Server
-	session         Session
-	socket          *socket // nil if no poller can serve the connection.
-	input           inputBuffer
-	reads           int   // how many reads since the start, or since it was polled, had complete requests.
-	largeInputBytes int64 // the size of input beyond readBufferBytes.
+	net.Conn      // The embedded Conn is tcpConn, or TLS over tcpConn.
+	tcpConn       net.Conn
+	memoryAccount *connlimit.MemoryAccount
+	isRefused     bool // true if the port has no room for the connection. Then memoryAccount and session are nil.
+	srv           *Server
+	session       Session
+	socket        *socket // nil if no poller can serve the connection.
+	input         inputBuffer
+	// reads is how many reads since the start, or since it was polled last, had complete requests. A poller may serve the
+	// connection after readsToPoll of them.
+	reads, readsToPoll int
+	largeInputBytes    int64 // the size of input beyond readBufferBytes.
 	// readDeadlineSetAt and writeDeadlineSetAt are when the deadlines were set last.
 	readDeadlineSetAt, writeDeadlineSetAt time.Time
 	unwatchStop                           func() // ends what watchStop started.

@@ -19,7 +19,7 @@ import (
 	"ratelimit/src/frontend/connlimit"
 )
 
-// Session answers the requests of one connection. Only the goroutine of the connection calls it.
+// Session answers the requests of one connection. One goroutine at a time calls it.
 type Session interface {
 	// Answer answers the complete requests at the start of input, and writes their replies to r. If atEnd is set, the
 	// client sends nothing more. Answer returns how many bytes of input it is done with, and how many requests it
@@ -63,9 +63,9 @@ type Config struct {
 	// MaxInputBytes is the largest read buffer of a connection, at most MaxLargeInputBytes. A Session must return a Fault
 	// for a request that does not fit. Required.
 	MaxInputBytes int
-	// AnswersWait says that answers wait, such as for a store that is a server. Otherwise one goroutine answers many
-	// connections, on Linux and without TLS.
-	AnswersWait bool
+	// MaxPollers is how many goroutines may serve the connections without TLS together, on Linux. If it is 0, each
+	// connection has a goroutine. Answers must not wait for others, unless Replies.MayWait is called.
+	MaxPollers int
 	// MaxPipelined is how many requests of a connection are decided in one call, at most 1,000. Defaults to 128.
 	MaxPipelined int
 	// MaxConnections is how many connections may be open. If all are, connlimit.Listener closes one
@@ -113,7 +113,7 @@ func New(cfg *Config) (*Server, error) {
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
 	cfg.Events.setDefaults()
 	switch {
-	case cfg.MaxInputBytes <= 0 || cfg.MaxPipelined < 0 || cfg.MaxConnections < 0 || cfg.WriteTimeout < 0:
+	case cfg.MaxInputBytes <= 0 || cfg.MaxPipelined < 0 || cfg.MaxPollers < 0 || cfg.MaxConnections < 0 || cfg.WriteTimeout < 0:
 		return nil, errors.New(cfg.Protocol + ": a limit is negative")
 	case cfg.MaxPipelined > maxPipelined:
 		return nil, fmt.Errorf("%s: %d requests at a time are more than %d", cfg.Protocol, cfg.MaxPipelined, maxPipelined)
@@ -175,7 +175,7 @@ func (r *Replies) FlushIfLarge() error {
 	return err
 }
 
-// MayWait tells the server that the rest of an answer may wait, although Config.AnswersWait is not set. Then other
+// MayWait tells the server that the rest of an answer may wait, although Config.MaxPollers is set. Then other
 // connections do not wait for it.
 func (r *Replies) MayWait() {
 	if r.conn.isPolled() {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net"
 	"os"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -13,20 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A connection starts with a goroutine of its own. Once it has answered readsBeforePolling times, a poller serves it:
-// one goroutine for many connections, which waits for all of them with epoll. Whatever is unusual returns a connection
-// to a goroutine of its own: the end of its input, a fault, a long request, a client that does not read, a long idle
-// time and Shutdown.
+// A connection starts with a goroutine of its own. Once it has answered firstReadsToPoll times, a poller serves it: one
+// goroutine for many connections, which waits for all of them with epoll. What is unusual returns a connection to a
+// goroutine of its own: the end of its input, a fault, a long request, a client that does not read, an answer that may
+// wait, a long idle time, Shutdown, and closing for a new connection or for the memory budget.
 //
-// If the unusual is found while the poller answers a request, there is no need to tell another goroutine about it: the
-// goroutine of the poller becomes that of the connection, and a new one runs the poller.
+// If an answer or its write has to wait, the goroutine of the poller becomes that of the connection, and a new one runs
+// the poller.
 //
-// A poller answers a client that waits for each reply with a third less of the CPU time of goroutines, because the Go
-// scheduler need not find a goroutine and a thread for each request. On a host without a free core it also delays
-// others less: a thread that becomes busy for each request takes turns with the clients.
-const readsBeforePolling = 2
+// The Go scheduler finds a goroutine and a thread for each request. Without that, the command of a client that waits
+// for each reply costs a fifth less CPU time. On a host without a free core, the threads that it wakes also take turns
+// with the clients, which have to wait for some ms then.
+const (
+	firstReadsToPoll = 2
+	maxReadsToPoll   = 1024
+)
 
-// pollers are the pollers of a server, one for each two cores: the others are for what else the process does.
+// pollers are the pollers of a server.
 type pollers struct {
 	mu  sync.Mutex
 	all []*poller // nil until the first connection is polled; guarded by mu.
@@ -37,7 +39,7 @@ func (ps *pollers) leastBusy(s *Server) *poller {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if ps.all == nil {
-		for range max(1, runtime.GOMAXPROCS(0)/2) { // It may have become 1.
+		for range s.cfg.MaxPollers {
 			ps.all = append(ps.all, &poller{srv: s, conns: make(map[int32]*conn)})
 		}
 	}
@@ -59,9 +61,9 @@ type poller struct {
 
 	// Only the goroutine that runs the poller uses these fields.
 
-	events  [128]unix.EpollEvent
-	ready   []readyConn
-	leaving []*conn // those that must leave before further events are read.
+	events [128]unix.EpollEvent
+	ready  []readyConn
+	// sweptAt is when idle connections were looked for last.
 	sweptAt time.Time
 
 	// mu guards the fields below. The file descriptors do not change while there are connections. So the goroutine that runs
@@ -73,10 +75,11 @@ type poller struct {
 	wakeFD  int // an eventfd that ends a wait.
 }
 
-// readyConn is a connection with events of epoll.
+// readyConn is a connection with events of epoll, and when they were read.
 type readyConn struct {
 	*conn
 	events uint32
+	at     time.Time
 }
 
 func (p *poller) open() int {
@@ -87,61 +90,51 @@ func (p *poller) open() int {
 
 // canBePolled reports whether a poller may serve c now.
 func (c *conn) canBePolled() bool {
-	return c.socket != nil && !c.srv.cfg.AnswersWait && c.reads >= readsBeforePolling &&
+	return c.socket != nil && c.reads >= c.readsToPoll && c.srv.stoppingCtx.Err() == nil &&
 		len(c.input.buf) == readBufferBytes && len(c.input.pending()) < readBufferBytes
+}
+
+// setSocket lets pollers serve c, if newSocket has returned s.
+func (c *conn) setSocket(s net.Conn) {
+	if s, ok := s.(*socket); ok && c.srv.cfg.MaxPollers > 0 {
+		s.owner, c.socket, c.readsToPoll = c, s, firstReadsToPoll
+	}
 }
 
 // poll lets a poller serve c, and reports whether one does. If it does, the caller must no longer use c.
 func (c *conn) poll() bool {
 	c.unwatchStop()
-	p := c.srv.pollers.leastBusy(c.srv)
-	err := c.socket.detach(p)
-	if err == nil {
-		if err = p.add(c); err != nil {
-			c.socket.attach()
-		}
+	if c.srv.pollers.leastBusy(c.srv).add(c) == nil {
+		return true
 	}
-	if err != nil {
-		c.startOwnGoroutine()
-	}
-	return err == nil
+	c.unpoll()
+	return false
 }
 
 // leavePoller makes the calling goroutine, which runs the poller of c, that of c. A new one runs the poller.
 func (c *conn) leavePoller() {
-	p := c.socket.poller
-	p.mu.Lock()
-	_ = unix.EpollCtl(p.epollFD, unix.EPOLL_CTL_DEL, c.socket.fd, nil) // fails only if it is not registered.
-	p.remove(c)
-	hasOthers := len(p.conns) > 0
-	p.mu.Unlock()
-	c.socket.attach()
-	c.startOwnGoroutine()
-	if hasOthers {
+	if p := c.socket.poller; p.remove(c) {
 		c.srv.connGoroutines.Go(p.run)
 	}
+	c.unpoll()
 }
 
-// startOwnGoroutine sets what the goroutine of an unpolled connection needs.
-func (c *conn) startOwnGoroutine() {
-	c.reads, c.writeDeadlineSetAt = 0, time.Time{}
+// unpoll sets what the goroutine of c needs, which no poller serves any more. If the process has no file descriptor
+// left, reads and writes fail.
+func (c *conn) unpoll() {
+	c.socket.attach()
+	// A connection that leaves again and again would cost more than one that stays.
+	c.reads, c.readsToPoll = 0, min(2*c.readsToPoll, maxReadsToPoll)
+	c.writeDeadlineSetAt = time.Time{}
 	c.applyReadDeadline()
 	c.watchStop()
 }
 
-// setSocket lets pollers serve c, if newSocket has returned s. A poller can keep a core busy, so there is none if the
-// process has one core: connections of other ports would wait for milliseconds.
-func (c *conn) setSocket(s net.Conn) {
-	if s, ok := s.(*socket); ok && runtime.GOMAXPROCS(0) > 1 {
-		s.owner, c.socket = c, s
-	}
-}
-
 func (c *conn) isPolled() bool { return c.socket != nil && c.socket.poller != nil }
 
-// add adds c, and starts the goroutine if c is the only connection. It fails after Shutdown and if the process has no
-// file descriptor left.
-func (p *poller) add(c *conn) error {
+// add makes p serve c, and starts the goroutine if c is the only connection. It fails after Shutdown, if c is closed,
+// and if the process has no file descriptor left.
+func (p *poller) add(c *conn) (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.srv.stoppingCtx.Err() != nil {
@@ -152,12 +145,19 @@ func (p *poller) add(c *conn) error {
 		if err := p.openDescriptors(); err != nil {
 			return err
 		}
+		defer func() {
+			if err != nil {
+				p.closeDescriptors()
+			}
+		}()
 	}
-	p.conns[int32(c.socket.fd)] = c
-	if err := p.register(c.socket.fd, unix.EPOLLIN|unix.EPOLLRDHUP); err != nil {
-		p.remove(c)
+	if err := c.socket.detach(p); err != nil {
 		return err
 	}
+	if err := p.register(c.socket.fd, unix.EPOLLIN|unix.EPOLLRDHUP); err != nil {
+		return err
+	}
+	p.conns[int32(c.socket.fd)] = c
 	if isFirst {
 		p.srv.connGoroutines.Go(p.run)
 	}
@@ -188,13 +188,17 @@ func (p *poller) register(fd int, events uint32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(p.epollFD, unix.EPOLL_CTL_ADD, fd, &event))
 }
 
-// remove forgets c. The caller holds mu. If c is not the only connection, it runs the poller.
-func (p *poller) remove(c *conn) {
+// remove forgets c, and reports whether p has other connections. Only the goroutine that runs p calls it.
+func (p *poller) remove(c *conn) (hasOthers bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = unix.EpollCtl(p.epollFD, unix.EPOLL_CTL_DEL, c.socket.fd, nil) // fails only if it is not registered.
 	delete(p.conns, int32(c.socket.fd))
 	if len(p.conns) == 0 {
-		p.ready = nil
+		p.ready = nil // The caller does not use p any more.
 		p.closeDescriptors()
 	}
+	return len(p.conns) > 0
 }
 
 // wake ends the wait of run.
@@ -203,59 +207,66 @@ func (p *poller) wake() {
 	defer p.mu.Unlock()
 	if len(p.conns) > 0 {
 		one := [8]byte{1}
-		_, _ = unix.Write(p.wakeFD, one[:]) // fails only if the event is already set.
+		_, _ = unix.Write(p.wakeFD, one[:]) // fails only if 2^64 - 2 others were not read.
 	}
 }
 
-// run serves the connections until one of them leaves, and then that one.
+// run serves the connections until there is none, or until an answer has to wait. Then it serves only that connection.
 func (p *poller) run() {
-	c, reason := p.serveUntilOneLeaves()
-	c.srv.serveConn(c, reason)
-}
-
-// serveUntilOneLeaves answers requests. It returns the first connection that leaves the poller, and the reason to end
-// it, if there is one. The caller must not use p after that.
-func (p *poller) serveUntilOneLeaves() (c *conn, reason error) {
 	for {
-		p.sweep()
-		if n := len(p.leaving); n > 0 {
-			c, p.leaving[n-1] = p.leaving[n-1], nil
-			p.leaving = p.leaving[:n-1]
-			c.leavePoller()
-			return c, nil
+		for _, r := range p.wait() {
+			reason, stays := r.answerPolled(r.events, r.at)
+			switch {
+			case stays:
+			case !r.isPolled():
+				p.srv.serveConn(r.conn, func() error { return reason })
+				return
+			case !p.handOff(r.conn, reason):
+				return
+			}
 		}
-		now := p.wait()
-		for _, r := range p.ready {
-			if reason, stays := r.answerPolled(r.events, now); !stays {
-				if r.isPolled() {
-					r.leavePoller()
-				}
-				return r.conn, reason
+		for _, c := range p.sweep() {
+			if !p.handOff(c, nil) {
+				return
 			}
 		}
 	}
 }
 
-// wait sets ready to the connections that have input or an end. It returns the time after that.
-func (p *poller) wait() time.Time {
+// handOff starts a goroutine that serves c, or ends it if there is a reason. It reports whether p has other connections.
+func (p *poller) handOff(c *conn, reason error) (hasOthers bool) {
+	hasOthers = p.remove(c)
+	p.srv.connGoroutines.Go(func() {
+		p.srv.serveConn(c, func() error {
+			c.unpoll()
+			return reason
+		})
+	})
+	return hasOthers
+}
+
+// wait waits until there are connections that have input or an end, or until a sweep is due, and returns the
+// connections.
+func (p *poller) wait() []readyConn {
 	n := p.tryWait()
 	if n == 0 {
 		millis := -1
 		if p.srv.cfg.IdleTimeout > 0 {
 			millis = int(p.sweepInterval().Milliseconds())
 		}
-		clear(p.ready[:cap(p.ready)]) // A wait keeps no memory of closed connections.
+		clear(p.ready[:cap(p.ready)])                         // A wait keeps no memory of closed connections.
 		n, _ = unix.EpollWait(p.epollFD, p.events[:], millis) // fails only if a signal interrupts it.
 	}
+	now := time.Now()
 	p.ready = p.ready[:0]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range p.events[:max(n, 0)] {
-		if c := p.conns[e.Fd]; c != nil { // It is nil for wakeFD.
-			p.ready = append(p.ready, readyConn{c, e.Events})
+		if c := p.conns[e.Fd]; c != nil { // It is nil for wakeFD, which stays set: sweep returns all connections then.
+			p.ready = append(p.ready, readyConn{c, e.Events, now})
 		}
 	}
-	return time.Now()
+	return p.ready
 }
 
 // tryWait sets events to those that there are, and returns their number.
@@ -267,7 +278,7 @@ func (p *poller) tryWait() int {
 }
 
 // tryIO reads into b or writes b, as call says, without waiting. It does not tell the Go scheduler, as unix.Read does:
-// then sysmon, a thread of the scheduler, would wake a thousand times a second to see whether the call waits.
+// then sysmon, a thread of the scheduler, would wake five times as often to see whether the call waits.
 func tryIO(call uintptr, fd int, b []byte) (int, error) {
 	// SAFETY: the call accesses len(b) bytes of b, and b is alive until it returns.
 	n, _, errno := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
@@ -282,24 +293,23 @@ func (p *poller) sweepInterval() time.Duration {
 	return min(max(p.srv.cfg.IdleTimeout/10, 10*time.Millisecond), deadlinePrecision)
 }
 
-// sweep sets leaving to the connections that have been idle for IdleTimeout, and to all after Shutdown.
-func (p *poller) sweep() {
+// sweep returns the connections that have been idle for IdleTimeout, and all after Shutdown.
+func (p *poller) sweep() (leaving []*conn) {
 	timeout, isStopping := p.srv.cfg.IdleTimeout, p.srv.stoppingCtx.Err() != nil
-	if len(p.leaving) > 0 || !isStopping && timeout == 0 {
-		return
+	if !isStopping {
+		if timeout == 0 || time.Since(p.sweptAt) < p.sweepInterval() {
+			return nil
+		}
+		p.sweptAt = time.Now()
 	}
-	now := time.Now()
-	if !isStopping && now.Sub(p.sweptAt) < p.sweepInterval() {
-		return
-	}
-	p.sweptAt = now
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.conns {
-		if isStopping || now.Sub(c.readDeadlineSetAt) >= timeout {
-			p.leaving = append(p.leaving, c)
+		if isStopping || p.sweptAt.Sub(c.readDeadlineSetAt) >= timeout {
+			leaving = append(leaving, c)
 		}
 	}
+	return leaving
 }
 
 // answerPolled reads once, and answers the requests that are complete. stays is false if c must leave the poller, or has

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -70,15 +69,21 @@ func exchange(tb testing.TB, c net.Conn, input, want string) {
 // dialPolled returns a connection that a poller of s serves.
 func dialPolled(tb testing.TB, s *Server, addr net.Addr) net.Conn {
 	tb.Helper()
-	if runtime.GOMAXPROCS(0) == 1 {
-		tb.Skip("pollers need two cores")
-	}
 	c, before := dial(tb, addr), numPolled(s)
-	for range readsBeforePolling {
+	for range firstReadsToPoll {
 		exchange(tb, c, "x\n", "..\n")
 	}
 	harness.Until(tb, "a poller serves the connection", func() bool { return numPolled(s) > before })
 	return c
+}
+
+// exchangeUntilPolled exchanges requests until a poller serves the only connection of s.
+func exchangeUntilPolled(tb testing.TB, s *Server, c net.Conn) {
+	tb.Helper()
+	harness.Until(tb, "a poller serves the connection", func() bool {
+		exchange(tb, c, "x\n", "..\n")
+		return numPolled(s) == 1
+	})
 }
 
 // openFiles returns how many file descriptors the process has.
@@ -106,7 +111,7 @@ func TestPolledReplies(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s := build(t, Config{})
+			s := build(t, Config{MaxPollers: 1})
 			c := dialPolled(t, s, serve(t, s, l))
 			for _, tt := range []struct{ name, input, want string }{
 				{"one", "ab\n", "...\n"},
@@ -119,12 +124,9 @@ func TestPolledReplies(t *testing.T) {
 				t.Run(tt.name, func(t *testing.T) {
 					exchange(t, c, tt.input, tt.want)
 				})
-				for range 2 * readsBeforePolling { // Parts of a long request may count.
-					if tt.name != "begun" {
-						exchange(t, c, "x\n", "..\n")
-					}
+				if tt.name != "begun" {
+					exchangeUntilPolled(t, s, c)
 				}
-				harness.Until(t, "it is polled", func() bool { return numPolled(s) == 1 })
 			}
 			exchange(t, c, "a\npanic\nb\n", "..\nInternal error.\n")
 			if !closed(c) {
@@ -137,7 +139,7 @@ func TestPolledReplies(t *testing.T) {
 // Each of several clients gets its replies, however its input is cut.
 func TestPolledClients(t *testing.T) {
 	t.Parallel()
-	s := build(t, Config{})
+	s := build(t, Config{MaxPollers: 2})
 	addr := serve(t, s, harness.Listen(t))
 	var clients sync.WaitGroup
 	for i := range 20 {
@@ -170,7 +172,7 @@ func TestPolledClients(t *testing.T) {
 // Clients that do not read, and answers that wait, delay no other client.
 func TestPolledClientsDoNotWaitForOthers(t *testing.T) {
 	t.Parallel()
-	s := build(t, Config{WriteTimeout: time.Second})
+	s := build(t, Config{MaxPollers: 1, WriteTimeout: time.Second})
 	addr := serve(t, s, harness.Listen(t))
 	deaf, waiting, other := dialPolled(t, s, addr), dialPolled(t, s, addr), dialPolled(t, s, addr)
 	released := make(chan struct{})
@@ -202,10 +204,48 @@ func TestPolledClientsDoNotWaitForOthers(t *testing.T) {
 	exchange(t, other, "a\n", "..\n")
 }
 
+// A connection that leaves its poller again and again is polled less and less often.
+func TestPolledLessOften(t *testing.T) {
+	t.Parallel()
+	s := build(t, Config{MaxPollers: 1})
+	c := dialPolled(t, s, serve(t, s, harness.Listen(t)))
+	for _, want := range []int{4, 8, 16} {
+		exchange(t, c, "wait\n", "waited\n")
+		for i := range want {
+			if numPolled(s) > 0 {
+				t.Fatalf("it is polled after %d of %d requests", i, want)
+			}
+			exchange(t, c, "x\n", "..\n")
+		}
+		harness.Until(t, "it is polled", func() bool { return numPolled(s) == 1 })
+	}
+}
+
+// A panic of the front end ends only its connection.
+func TestPanics(t *testing.T) {
+	t.Parallel()
+	panics := 0
+	s := build(t, Config{Events: Events{OnPanic: func(any, []byte) { panics++ }}}) // one at a time
+	s.cfg.FaultReply = func(*Fault) []byte { panic("a bug") }
+	c := pipe(s)
+	exchange(t, c, "panic\n", "")
+	if !closed(c) || panics != 2 {
+		t.Errorf("%d panics", panics)
+	}
+	s.cfg.NewSession = func(net.Addr) Session { panic("a bug") }
+	if !closed(pipe(s)) || panics != 3 {
+		t.Errorf("%d panics", panics)
+	}
+	s.Shutdown(t.Context())
+	if n := s.Stats().Open; n != 0 {
+		t.Errorf("%d are open", n)
+	}
+}
+
 // Idle clients are closed, with a reply if they have begun a request. Others stay.
 func TestPolledIdle(t *testing.T) {
 	t.Parallel()
-	s := build(t, Config{IdleTimeout: 2 * time.Second})
+	s := build(t, Config{MaxPollers: 1, IdleTimeout: 2 * time.Second})
 	addr := serve(t, s, harness.Listen(t))
 	silent, begun, active := dialPolled(t, s, addr), dialPolled(t, s, addr), dialPolled(t, s, addr)
 	started := time.Now()
@@ -230,7 +270,7 @@ func TestPolledIdle(t *testing.T) {
 // A full port closes polled connections, and they release all that they held.
 func TestPolledEviction(t *testing.T) {
 	t.Parallel()
-	s := build(t, Config{MaxConnections: 8})
+	s := build(t, Config{MaxPollers: 1, MaxConnections: 8})
 	addr := serve(t, s, harness.Listen(t))
 	var all []net.Conn
 	for i := range 14 {
@@ -238,7 +278,7 @@ func TestPolledEviction(t *testing.T) {
 			time.Sleep(time.Second) // Then the first ones are idle.
 		}
 		c := dial(t, addr)
-		for range readsBeforePolling {
+		for range firstReadsToPoll {
 			exchange(t, c, "x\n", "..\n")
 		}
 		all = append(all, c)
@@ -258,7 +298,7 @@ func TestPolledEviction(t *testing.T) {
 // Shutdown answers what arrives within 100 ms, and closes all connections and files.
 func TestPolledShutdown(t *testing.T) {
 	files := openFiles(t)
-	s := build(t, Config{})
+	s := build(t, Config{MaxPollers: 1})
 	l := harness.Listen(t)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
@@ -291,7 +331,7 @@ func TestPolledShutdown(t *testing.T) {
 // A polled connection is closed by the end of the context of Shutdown, even if its client does not read.
 func TestPolledShutdownHasADeadline(t *testing.T) {
 	t.Parallel()
-	s := build(t, Config{WriteTimeout: time.Hour})
+	s := build(t, Config{MaxPollers: 1, WriteTimeout: time.Hour})
 	l := harness.Listen(t)
 	go func() { _ = s.Serve(l) }() // It ends with Shutdown.
 	deaf := dialPolled(t, s, l.Addr())
@@ -317,7 +357,7 @@ func TestPolledShutdownHasADeadline(t *testing.T) {
 
 // Without file descriptors, connections keep goroutines of their own; one that must leave a poller is closed.
 func TestPolledWithoutFiles(t *testing.T) {
-	s := build(t, Config{})
+	s := build(t, Config{MaxPollers: 1})
 	addr := serve(t, s, harness.Listen(t))
 	polled, own := dialPolled(t, s, addr), dial(t, addr)
 	exchange(t, own, "a\n", "..\n")
@@ -330,7 +370,7 @@ func TestPolledWithoutFiles(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 * readsBeforePolling {
+	for range 3 * firstReadsToPoll {
 		exchange(t, own, "a\n", "..\n")
 		exchange(t, polled, "a\n", "..\n")
 	}
@@ -342,8 +382,5 @@ func TestPolledWithoutFiles(t *testing.T) {
 	if numPolled(s) > 0 || writeErr != nil || err != nil {
 		t.Errorf("%d are polled, %v, %v", numPolled(s), writeErr, err)
 	}
-	for range 3 * readsBeforePolling {
-		exchange(t, own, "a\n", "..\n")
-	}
-	harness.Until(t, "it is polled", func() bool { return numPolled(s) == 1 })
+	exchangeUntilPolled(t, s, own)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"runtime/debug"
 	"time"
 
 	"ratelimit/src/frontend/connlimit"
@@ -94,21 +95,32 @@ func (s *Server) startConn(raw net.Conn) {
 	}
 	s.connGoroutines.Go(func() {
 		c.watchStop()
-		s.serveConn(c, open())
+		s.serveConn(c, open)
 	})
 }
 
-// serveConn serves c on the calling goroutine until it ends, or until a poller serves it. If reason is set, c ends with
-// it.
-func (s *Server) serveConn(c *conn, reason error) {
-	for reason == nil {
-		if reason = c.answerRequests(); reason == nil && c.poll() {
-			return
+// serveConn serves c on the calling goroutine until it ends, or until a poller serves it. begin is called first; if it
+// returns a reason, c ends.
+func (s *Server) serveConn(c *conn, begin func() error) {
+	isPolled := false
+	defer func() {
+		if p := recover(); p != nil {
+			s.cfg.OnPanic(p, debug.Stack())
+		}
+		if !isPolled {
+			c.unwatchStop()
+			s.removeConn(c)
+		}
+	}()
+	reason := begin()
+	for reason == nil && !isPolled {
+		if reason = c.answerRequests(); reason == nil {
+			isPolled = c.poll()
 		}
 	}
-	c.sendFaultReply(reason)
-	c.unwatchStop()
-	s.removeConn(c)
+	if !isPolled {
+		c.sendFaultReply(reason)
+	}
 }
 
 // removeConn closes c and releases all that it holds.

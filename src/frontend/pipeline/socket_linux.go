@@ -39,7 +39,7 @@ func newSocket(c net.Conn) net.Conn {
 // calling goroutine waits.
 func (s *socket) Write(p []byte) (written int, err error) {
 	if s.poller != nil {
-		n, _ := tryIO(unix.SYS_WRITE, s.fd, p) // All errors but EAGAIN and EINTR come again below.
+		n, _ := tryIO(unix.SYS_WRITE, s.fd, p) // After an error other than EAGAIN and EINTR, the next Write fails, too.
 		if written = max(n, 0); written == len(p) {
 			return written, nil
 		}
@@ -61,7 +61,7 @@ func (s *socket) Close() error {
 	return s.Conn.Close()
 }
 
-// SetReadDeadline fails while the connection is polled, which does no harm: leavePoller sets the deadline again.
+// SetReadDeadline fails while the connection is polled, which does no harm: unpoll sets the deadline again.
 func (s *socket) SetReadDeadline(t time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,17 +93,20 @@ func (s *socket) detach(p *poller) error {
 	return nil
 }
 
-// attach returns the connection to the Go runtime. If the process has no file descriptor left, s is closed.
+// attach returns the connection to the Go runtime, if it is polled. It closes the connection if the process has no file
+// descriptor left.
 func (s *socket) attach() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	file := os.NewFile(uintptr(s.fd), "")
-	if c, err := net.FileConn(file); err == nil { // c has a copy of the descriptor.
-		s.Conn = c
+	if s.poller == nil {
+		return
 	}
-	_ = file.Close()
 	s.poller = nil
-	if s.isClosed {
-		_ = s.Conn.Close() // The next Read fails.
+	file := os.NewFile(uintptr(s.fd), "")
+	if !s.isClosed {
+		if c, err := net.FileConn(file); err == nil { // c has a copy of the descriptor.
+			s.Conn = c
+		}
 	}
+	_ = file.Close() // If there is no copy, the next Read fails, because s.Conn is closed.
 }

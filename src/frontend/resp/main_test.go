@@ -86,6 +86,7 @@ func build(tb testing.TB, cfg Config) *Server {
 	if cfg.OnPanic == nil {
 		cfg.OnPanic = func(value any, stack []byte) { tb.Errorf("panic: %v\n%s", value, stack) }
 	}
+	cfg.MaxPollers = 1
 	s, err := New(cfg)
 	if err != nil {
 		tb.Fatal(err)
