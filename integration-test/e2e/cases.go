@@ -39,7 +39,6 @@ const (
 	inRedis      store = "redis"
 	inLocalCache store = "local-cache" // in front of Redis, for limits that are used up
 	inFarRedis   store = "far-redis"   // Redis behind a delay of farAway
-	inOneThread  store = "one-thread"  // Redis, with GOMAXPROCS=1
 	inLeases     store = "leases"      // leased counters of Redis
 )
 
@@ -74,8 +73,6 @@ var cases = []testCase{
 	with(newCase("Redis, one write a call", inRedis, "uniform", 32, 0.45), eager),
 	with(newCase("Redis, hot key, one write a call", inRedis, "hot", 32, 0.32), eager),
 	with(newCase("Redis, 4 descriptors, one write a call", inRedis, "multi", 32, 1), eager),
-	newCase("Redis, `GOMAXPROCS=1`", inOneThread, "uniform", 32, 0),
-	with(newCase("Redis, `GOMAXPROCS=1`, one write a call", inOneThread, "uniform", 32, 0), eager),
 	with(newCase("Redis, grpc-go client", inRedis, "uniform", 32, 0.9), func(c *testCase) { c.Client = grpcGo }),
 	newCase("leased, 100k keys", inLeases, "uniform", 32, 0.16),
 	newCase("leased, 100k keys", inLeases, "uniform", 1, 0.65),

@@ -161,8 +161,6 @@ func (l *lab) storeEnv(ctx context.Context, s store) (env []string, err error) {
 		env = append(env, "LOCAL_CACHE_SIZE_IN_BYTES=1048576")
 	case inLeases:
 		env = append(env, "COUNTING_MODE=leased")
-	case inOneThread:
-		env = append(env, "GOMAXPROCS=1")
 	}
 	return env, nil
 }

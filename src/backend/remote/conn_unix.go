@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"syscall"
+
+	"ratelimit/src/sockets"
 )
 
 // peeker finds out whether there are bytes to read from a connection, without reading them.
@@ -25,8 +27,7 @@ func newPeeker(c net.Conn) *peeker {
 		p.rawConn, _ = s.SyscallConn() // After an error, rawConn is nil.
 	}
 	p.recv = func(fd uintptr) {
-		var b [1]byte
-		p.n, _, p.err = syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		p.n, p.err = sockets.Peek(int(fd))
 	}
 	return p
 }
@@ -43,6 +44,5 @@ func (p *peeker) peek() (hasBytes, ended bool) {
 	if err := p.rawConn.Control(p.recv); err != nil {
 		return false, true
 	}
-	nothingToRead := errors.Is(p.err, syscall.EAGAIN) || errors.Is(p.err, syscall.EINTR)
-	return p.n > 0, p.n <= 0 && !nothingToRead
+	return p.n > 0, p.n == 0 && !errors.Is(p.err, syscall.EAGAIN)
 }

@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
+
+	"ratelimit/src/sockets"
 )
 
 // Access is how to connect to the servers of one store.
@@ -232,7 +234,7 @@ func (l *Link) dial(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c := newConn(netConn, &l.Figures.openConnections)
+	c := newConn(sockets.New(netConn), &l.Figures.openConnections)
 	c.setTimeouts(l.DialTimeout, l.DialTimeout-time.Since(started))
 	defer context.AfterFunc(ctx, func() { _ = c.connUnderTLS.Close() })()
 	err = l.Open(dialCtx, c)

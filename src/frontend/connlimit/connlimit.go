@@ -22,6 +22,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"ratelimit/src/sockets"
 )
 
 // Config configures a Listener.
@@ -120,7 +122,7 @@ func (l *Listener) AdmitConn(raw net.Conn) *Conn {
 		l.cfg.OnRefuse(raw)
 		return nil
 	}
-	c := &Conn{Conn: raw, listener: l}
+	c := &Conn{Conn: sockets.New(raw), listener: l}
 	c.MemoryAccount = l.cfg.MemoryBudget.OpenAccount(c.closeOverBudget)
 	l.stats.Open++
 	l.stats.Accepted++

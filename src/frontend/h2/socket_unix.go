@@ -5,6 +5,8 @@ package h2
 import (
 	"io"
 	"syscall"
+
+	"ratelimit/src/sockets"
 )
 
 // socket reads a connection without a buffer while nothing has arrived: a waiting connection holds no memory for input.
@@ -44,22 +46,16 @@ func (s *socket) readInto() (int, error) {
 func (s *socket) tryRead(fd uintptr) (done bool) {
 	c := s.conn
 	c.buffer = c.server.newBuffer(smallBufferBytes)
-	for {
-		s.n, s.err = syscall.Read(int(fd), c.buffer)
-		switch {
-		case s.err == syscall.EINTR:
-			continue
-		case s.err == syscall.EAGAIN:
-			c.server.releaseBuffer(c.buffer)
-			c.buffer = nil
-			return false
-		case s.err != nil:
-			s.n = 0
-		case s.n == 0:
-			s.err = io.EOF
-		}
-		return true
+	s.n, s.err = sockets.Read(int(fd), c.buffer)
+	switch {
+	case s.err == syscall.EAGAIN:
+		c.server.releaseBuffer(c.buffer)
+		c.buffer = nil
+		return false
+	case s.n == 0 && s.err == nil:
+		s.err = io.EOF
 	}
+	return true
 }
 
 // readMore adds what has arrived to the buffer of the connection, and returns how many bytes that is. It does not wait.
@@ -72,7 +68,6 @@ func (s *socket) readMore() int {
 
 func (s *socket) tryReadMore(fd uintptr) (done bool) {
 	c := s.conn
-	n, _ := syscall.Read(int(fd), c.buffer[c.end:])
-	s.n = max(n, 0)
+	s.n, _ = sockets.Read(int(fd), c.buffer[c.end:])
 	return true
 }

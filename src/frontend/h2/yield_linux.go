@@ -3,4 +3,4 @@ package h2
 import "syscall"
 
 // yieldProcessor lets another thread that waits for this processor run, be it of this process or of the client's.
-func yieldProcessor() { _, _, _ = syscall.Syscall(syscall.SYS_SCHED_YIELD, 0, 0, 0) }
+func yieldProcessor() { _, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0) }

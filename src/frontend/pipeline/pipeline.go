@@ -113,7 +113,8 @@ func New(cfg *Config) (*Server, error) {
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
 	cfg.Events.setDefaults()
 	switch {
-	case cfg.MaxInputBytes <= 0 || cfg.MaxPipelined < 0 || cfg.MaxPollers < 0 || cfg.MaxConnections < 0 || cfg.WriteTimeout < 0:
+	case cfg.MaxInputBytes <= 0,
+		min(cfg.MaxPipelined, cfg.MaxPollers, cfg.MaxConnections) < 0, cfg.WriteTimeout < 0:
 		return nil, errors.New(cfg.Protocol + ": a limit is negative")
 	case cfg.MaxPipelined > maxPipelined:
 		return nil, fmt.Errorf("%s: %d requests at a time are more than %d", cfg.Protocol, cfg.MaxPipelined, maxPipelined)

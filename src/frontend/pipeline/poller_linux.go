@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"ratelimit/src/sockets"
 )
 
 // A connection starts with a goroutine of its own. Once it has answered firstReadsToPoll times, a poller serves it: one
@@ -66,8 +68,8 @@ type poller struct {
 	// sweptAt is when idle connections were looked for last.
 	sweptAt time.Time
 
-	// mu guards the fields below. The file descriptors do not change while there are connections. So the goroutine that runs
-	// the poller reads them without mu.
+	// mu guards the fields below. The file descriptors do not change while there are connections. So the goroutine that
+	// runs the poller reads them without mu.
 
 	mu      sync.Mutex
 	conns   map[int32]*conn // by file descriptor.
@@ -233,7 +235,8 @@ func (p *poller) run() {
 	}
 }
 
-// handOff starts a goroutine that serves c, or ends it if there is a reason. It reports whether p has other connections.
+// handOff starts a goroutine that serves c, or ends it if there is a reason. It reports whether p has other
+// connections.
 func (p *poller) handOff(c *conn, reason error) (hasOthers bool) {
 	hasOthers = p.remove(c)
 	p.srv.connGoroutines.Go(func() {
@@ -277,17 +280,6 @@ func (p *poller) tryWait() int {
 	return max(int(n), 0) // It is -1 if a signal interrupts the call.
 }
 
-// tryIO reads into b or writes b, as call says, without waiting. It does not tell the Go scheduler, as unix.Read does:
-// then sysmon, a thread of the scheduler, would wake five times as often to see whether the call waits.
-func tryIO(call uintptr, fd int, b []byte) (int, error) {
-	// SAFETY: the call accesses len(b) bytes of b, and b is alive until it returns.
-	n, _, errno := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
-	if errno != 0 {
-		return -1, errno
-	}
-	return int(n), nil
-}
-
 // sweepInterval is by how much the poller may close an idle connection late.
 func (p *poller) sweepInterval() time.Duration {
 	return min(max(p.srv.cfg.IdleTimeout/10, 10*time.Millisecond), deadlinePrecision)
@@ -312,15 +304,15 @@ func (p *poller) sweep() (leaving []*conn) {
 	return leaving
 }
 
-// answerPolled reads once, and answers the requests that are complete. stays is false if c must leave the poller, or has
-// left it. Then reason is the reason to end the connection, or nil.
+// answerPolled reads once, and answers the requests that are complete. stays is false if c must leave the poller, or
+// has left it. Then reason is the reason to end the connection, or nil.
 func (c *conn) answerPolled(events uint32, now time.Time) (reason error, stays bool) {
 	if events != unix.EPOLLIN {
 		return nil, false // The input or the connection has ended.
 	}
-	n, err := tryIO(unix.SYS_READ, c.socket.fd, c.input.freeSpace())
-	if n <= 0 {
-		return nil, err == unix.EAGAIN || err == unix.EINTR
+	n, err := sockets.Read(c.socket.fd, c.input.freeSpace())
+	if n == 0 {
+		return nil, err == unix.EAGAIN
 	}
 	c.input.recordRead(n)
 	answered, reason := c.answerInput(false)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ratelimit/src/sockets"
 )
 
 // socket is a TCP connection or Unix socket that a poller can serve. While it is polled, its descriptor is not
@@ -30,7 +32,7 @@ type socket struct {
 func newSocket(c net.Conn) net.Conn {
 	switch c.(type) {
 	case *net.TCPConn, *net.UnixConn:
-		return &socket{Conn: c}
+		return &socket{Conn: sockets.New(c)}
 	}
 	return c
 }
@@ -39,8 +41,8 @@ func newSocket(c net.Conn) net.Conn {
 // calling goroutine waits.
 func (s *socket) Write(p []byte) (written int, err error) {
 	if s.poller != nil {
-		n, _ := tryIO(unix.SYS_WRITE, s.fd, p) // After an error other than EAGAIN and EINTR, the next Write fails, too.
-		if written = max(n, 0); written == len(p) {
+		written, _ = sockets.Write(s.fd, p) // After an error other than EAGAIN, the next Write fails, too.
+		if written == len(p) {
 			return written, nil
 		}
 		s.owner.leavePoller()
@@ -105,7 +107,7 @@ func (s *socket) attach() {
 	file := os.NewFile(uintptr(s.fd), "")
 	if !s.isClosed {
 		if c, err := net.FileConn(file); err == nil { // c has a copy of the descriptor.
-			s.Conn = c
+			s.Conn = sockets.New(c)
 		}
 	}
 	_ = file.Close() // If there is no copy, the next Read fails, because s.Conn is closed.
