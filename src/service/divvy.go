@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -35,7 +36,7 @@ func (s *Service) buildDivvy(failed func(error)) error {
 	if !d.OpensAtStart && !d.OpensWhenNeeded {
 		return nil
 	}
-	_, divvyPollers := s.maxPollers()
+	_, pollers := maxPollers(runtime.GOMAXPROCS(0), s.store.IsShared(), s.servers.ports.RESP.Listener != nil)
 	server, err := divvy.New(divvy.Config{
 		Limiter:            s.limiter,
 		Domain:             d.Domain,
@@ -45,7 +46,7 @@ func (s *Service) buildDivvy(failed func(error)) error {
 		MaxLineBytes:       int(d.MaxLineBytes),
 		Config: pipeline.Config{
 			TLS:            s.servers.ports.Divvy.TLSConfig,
-			MaxPollers:     divvyPollers,
+			MaxPollers:     pollers,
 			MaxPipelined:   d.MaxPipelined,
 			MaxConnections: s.servers.ports.Divvy.MaxConns,
 			MemoryBudget:   s.servers.ports.Budget,

@@ -37,8 +37,9 @@ func newPorts(s *settings.Settings) *portSet {
 		GRPC: &ports.Port{
 			Name: "grpc", OpensAtStart: !s.NoGRPC, AwaitsRules: true, AddrVariable: "GRPC_PORT",
 			Address: ports.HostPort(s.GRPCHost, s.GRPCPort), Socket: s.GRPCUDS,
-			MaxConns: s.GRPCMaxConns, ConnLimits: &connlimit.Config{GreetingWrites: ports.GRPCHandshakeWrites},
-			TLS: s.GRPCTLS, TLSVariable: "GRPC_SERVER_TLS_CERT", ALPN: []string{"h2"},
+			MaxConns:   s.GRPCMaxConns,
+			ConnLimits: &connlimit.Config{GreetingWrites: ports.GRPCHandshakeWrites, AnswersAreShort: true},
+			TLS:        s.GRPCTLS, TLSVariable: "GRPC_SERVER_TLS_CERT", ALPN: []string{"h2"},
 		},
 		Debug: &ports.Port{
 			Name: "debug", IsForOperators: true, OpensAtStart: !s.NoDebug, IsOptional: true, AddrVariable: "DEBUG_PORT",

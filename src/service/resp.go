@@ -21,7 +21,7 @@ func (s *Service) buildRESP(failed func(error), attempts *access.Attempts) error
 	if s.Settings.BackendType == "memcache" {
 		throttleRefusal = "CL.THROTTLE needs counters in memory or in Redis; they are in Memcached"
 	}
-	respPollers, _ := s.maxPollers()
+	pollers, _ := maxPollers(runtime.GOMAXPROCS(0), s.store.IsShared(), true)
 	server, err := resp.New(resp.Config{
 		Limiter:         s.limiter,
 		ThrottleRefusal: throttleRefusal,
@@ -31,7 +31,7 @@ func (s *Service) buildRESP(failed func(error), attempts *access.Attempts) error
 		Config: pipeline.Config{
 			TLS:            p.TLSConfig,
 			MaxInputBytes:  int(cfg.MaxCommandBytes),
-			MaxPollers:     respPollers,
+			MaxPollers:     pollers,
 			MaxPipelined:   cfg.MaxPipelined,
 			MaxConnections: p.MaxConns,
 			MemoryBudget:   s.servers.ports.Budget,
@@ -51,13 +51,12 @@ func (s *Service) buildRESP(failed func(error), attempts *access.Attempts) error
 
 // maxPollers returns how many pollers the ports of RESP and divvy have: half of the cores for one of the ports, because
 // a busy poller takes a core. There are none with a store that is a server: answers wait for it.
-func (s *Service) maxPollers() (forRESP, forDivvy int) {
-	half := runtime.GOMAXPROCS(0) / 2
+func maxPollers(cores int, storeIsShared, hasRESP bool) (forRESP, forDivvy int) {
 	switch {
-	case s.store.IsShared():
+	case storeIsShared:
 		return 0, 0
-	case s.servers.ports.RESP.Listener != nil:
-		return half, 0
+	case hasRESP:
+		return cores / 2, 0
 	}
-	return 0, half
+	return 0, cores / 2
 }

@@ -174,3 +174,23 @@ func TestThrottleInStores(t *testing.T) {
 
 // exchange is a command, and the start of its reply.
 type exchange struct{ command, reply string }
+
+func TestMaxPollers(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		cores                  int
+		storeIsShared, hasRESP bool
+		forRESP, forDivvy      int
+	}{
+		{cores: 8, hasRESP: true, forRESP: 4},
+		{cores: 8, forDivvy: 4},
+		{cores: 3, hasRESP: true, forRESP: 1},
+		{cores: 1, hasRESP: true},
+		{cores: 8, storeIsShared: true, hasRESP: true},
+	} {
+		forRESP, forDivvy := maxPollers(tt.cores, tt.storeIsShared, tt.hasRESP)
+		if forRESP != tt.forRESP || forDivvy != tt.forDivvy {
+			t.Errorf("%+v: got %d, %d", tt, forRESP, forDivvy)
+		}
+	}
+}

@@ -105,6 +105,37 @@ func TestLikeNet(t *testing.T) {
 			reading.Go(func() { _, _ = io.CopyN(io.Discard, client, 20<<20) })
 			return c.Write(make([]byte, 20<<20))
 		}},
+		{"Close during a write", func(c, client net.Conn) (int, error) {
+			time.AfterFunc(50*time.Millisecond, func() { _ = c.Close() })
+			n, err := c.Write(make([]byte, 64<<20))
+			got, _ := io.Copy(io.Discard, client)
+			return n - int(got), err
+		}},
+		{"a deadline that is set during a write, and after it", func(c, _ net.Conn) (int, error) {
+			time.AfterFunc(50*time.Millisecond, func() { _ = c.SetWriteDeadline(past) })
+			_, first := c.Write(make([]byte, 64<<20))
+			_, second := c.Write(make([]byte, 1))
+			return 0, errors.Join(first, second)
+		}},
+		{"Close during two writes", func(c, _ net.Conn) (int, error) {
+			var errs [2]error
+			var writing sync.WaitGroup
+			for i := range errs {
+				writing.Go(func() { _, errs[i] = c.Write(make([]byte, 64<<20)) })
+			}
+			time.Sleep(50 * time.Millisecond)
+			_ = c.Close()
+			writing.Wait()
+			return 0, errors.Join(errs[:]...)
+		}},
+		{"a write of nothing after CloseWrite", func(c, _ net.Conn) (int, error) {
+			_ = c.(interface{ CloseWrite() error }).CloseWrite()
+			return c.Write(nil)
+		}},
+		{"a read of nothing after the deadline", func(c, _ net.Conn) (int, error) {
+			_ = c.SetReadDeadline(past)
+			return c.Read(nil)
+		}},
 		{"a read after a reset", func(c, client net.Conn) (int, error) {
 			if tcp, ok := client.(*net.TCPConn); ok {
 				_ = tcp.SetLinger(0)

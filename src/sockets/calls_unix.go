@@ -1,11 +1,11 @@
-//go:build unix && !(linux && (amd64 || arm64) && !race)
+//go:build unix && !(linux && (amd64 || arm64) && !race && !msan)
 
 package sockets
 
 import "syscall"
 
-// These calls tell the Go scheduler, and the race detector: for it, what a client did before it wrote happens before
-// the server reads that.
+// These calls tell the Go scheduler that they are made. They tell the race detector that what a client of the same
+// process does before a write happens before the server reads what was written.
 
 // Read reads from a socket that does not wait. It returns 0 bytes at the end of the input, and syscall.EAGAIN if
 // nothing has arrived.

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// Conn is a TCP connection or Unix socket of package net. It behaves as that does, errors included.
+// Conn is a TCP connection or a stream over a Unix socket of package net. It behaves as that does, errors included.
 type Conn struct {
 	net.Conn
 	raw     syscall.RawConn
@@ -41,7 +41,7 @@ func New(c net.Conn) net.Conn {
 		return c
 	}
 	raw, err := socket.SyscallConn()
-	if err != nil { // It is not open.
+	if err != nil || c.LocalAddr() == nil { // It is not open.
 		return c
 	}
 	s := &Conn{Conn: c, raw: raw}
@@ -52,11 +52,14 @@ func New(c net.Conn) net.Conn {
 
 // Read implements net.Conn.
 func (c *Conn) Read(p []byte) (int, error) {
-	n, err := c.in.run(p)
-	if err != nil {
-		return n, c.opError("read", err)
+	if len(p) == 0 {
+		return 0, nil
 	}
-	if n == 0 && len(p) > 0 {
+	n, err := c.in.run(p)
+	switch {
+	case err != nil:
+		return n, c.opError("read", err)
+	case n == 0:
 		return 0, io.EOF
 	}
 	return n, nil
@@ -90,18 +93,22 @@ func (o *operation) read(fd uintptr) (isDone bool) {
 }
 
 func (o *operation) write(fd uintptr) (isDone bool) {
-	for o.done < len(o.buffer) {
+	for {
 		n, err := Write(int(fd), o.buffer[o.done:])
-		if err == syscall.EAGAIN {
-			return false
-		}
-		if err != nil {
-			o.err = err
-			break
-		}
 		o.done += n
+		switch {
+		case err == syscall.EAGAIN:
+			return false
+		case err != nil:
+			o.err = err
+			return true
+		case o.done == len(o.buffer):
+			return true
+		case n == 0:
+			o.err = io.ErrUnexpectedEOF
+			return true
+		}
 	}
-	return true
 }
 
 // opError returns the error that package net would return for err of op.

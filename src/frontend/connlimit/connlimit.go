@@ -43,6 +43,8 @@ type Config struct {
 	// OnlyManualCharges says that only HoldBytes and ReleaseBytes charge the budget. Otherwise a connection also holds
 	// what was read since the last MarkAnswered, and what is being written.
 	OnlyManualCharges bool
+	// AnswersAreShort says that answers take less than some ms of CPU time. Then connections are those of package sockets.
+	AnswersAreShort bool
 	// OnRefuse, if set, gets each connection for which there is no room, instead of Close. It must not block.
 	OnRefuse func(net.Conn)
 }
@@ -122,7 +124,10 @@ func (l *Listener) AdmitConn(raw net.Conn) *Conn {
 		l.cfg.OnRefuse(raw)
 		return nil
 	}
-	c := &Conn{Conn: sockets.New(raw), listener: l}
+	c := &Conn{Conn: raw, listener: l}
+	if l.cfg.AnswersAreShort {
+		c.Conn = sockets.New(raw)
+	}
 	c.MemoryAccount = l.cfg.MemoryBudget.OpenAccount(c.closeOverBudget)
 	l.stats.Open++
 	l.stats.Accepted++

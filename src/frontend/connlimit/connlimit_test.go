@@ -10,6 +10,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"ratelimit/src/sockets"
+	"ratelimit/testbed/harness"
 )
 
 // fakeListener accepts what is sent on its channel: a *fakeConn or an error.
@@ -317,5 +320,26 @@ func BenchmarkWrite(b *testing.B) {
 				_, _ = c.Write(p)
 			}
 		})
+	}
+}
+
+// Only ports with short answers have the connections of package sockets.
+func TestAnswersAreShort(t *testing.T) {
+	t.Parallel()
+	for _, short := range []bool{false, true} {
+		l := New(harness.Listen(t), Config{MaxConnections: 1, AnswersAreShort: short})
+		client, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner := c.(*Conn).Conn
+		if isPlain := inner == sockets.New(inner); isPlain != short {
+			t.Errorf("AnswersAreShort is %t: got a %T", short, inner)
+		}
+		_, _, _ = client.Close(), c.Close(), l.Close()
 	}
 }
