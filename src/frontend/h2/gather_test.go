@@ -19,18 +19,28 @@ func TestGather(t *testing.T) {
 		echo(b)
 	}})
 	c := s.connect()
+	var sending sync.Mutex // guards c's output and the variables below: the server may yield before a flush has returned
 	meanwhile := 0         // how many calls the client sends when the server yields
-	var sending sync.Mutex // guards ids and c's output: the server may yield before a flush has returned
 	var ids []uint32
 	send := func(n int) {
-		sending.Lock()
-		defer sending.Unlock()
 		for range n {
 			ids = append(ids, c.call("m"))
 		}
 		c.flush()
 	}
-	s.yield = func() { send(meanwhile) }
+	s.yield = func() {
+		sending.Lock()
+		defer sending.Unlock()
+		send(meanwhile)
+	}
+	sent := func(i int) (id uint32, ok bool) {
+		sending.Lock()
+		defer sending.Unlock()
+		if i == len(ids) {
+			return 0, false
+		}
+		return ids[i], true
+	}
 	for _, tt := range []struct {
 		name           string
 		now, meanwhile int
@@ -43,10 +53,19 @@ func TestGather(t *testing.T) {
 		{name: "fewer each time", now: 1, meanwhile: 0, want: []int{1}},
 		{name: "and fewer", now: 1, meanwhile: 1, want: []int{2}},
 	} {
-		meanwhile, batches, ids = tt.meanwhile, nil, nil
+		mu.Lock()
+		batches = nil
+		mu.Unlock()
+		sending.Lock()
+		meanwhile, ids = tt.meanwhile, nil
 		send(tt.now)
-		for i := 0; i < len(ids); i++ {
-			c.expectAnswer(ids[i], "m")
+		sending.Unlock()
+		for i := 0; ; i++ {
+			id, ok := sent(i)
+			if !ok {
+				break
+			}
+			c.expectAnswer(id, "m")
 		}
 		mu.Lock()
 		if !slices.Equal(batches, tt.want) {
