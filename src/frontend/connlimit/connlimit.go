@@ -43,7 +43,8 @@ type Config struct {
 	// OnlyManualCharges says that only HoldBytes and ReleaseBytes charge the budget. Otherwise a connection also holds
 	// what was read since the last MarkAnswered, and what is being written.
 	OnlyManualCharges bool
-	// AnswersAreShort says that answers take less than some ms of CPU time. Then connections are those of package sockets.
+	// AnswersAreShort says that answers take less than some ms of CPU time. Then connections are those of package
+	// sockets.
 	AnswersAreShort bool
 	// OnRefuse, if set, gets each connection for which there is no room, instead of Close. It must not block.
 	OnRefuse func(net.Conn)

@@ -19,8 +19,9 @@ func TestGather(t *testing.T) {
 		echo(b)
 	}})
 	c := s.connect()
-	var sending sync.Mutex // guards c's output and the variables below: the server may yield before a flush has returned
-	meanwhile := 0         // how many calls the client sends when the server yields
+	// sending guards c's output and the variables below: the server may yield before a flush has returned.
+	var sending sync.Mutex
+	meanwhile := 0 // how many calls the client sends when the server yields
 	var ids []uint32
 	send := func(n int) {
 		for range n {

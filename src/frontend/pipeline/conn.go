@@ -46,8 +46,8 @@ type conn struct {
 	session       Session
 	socket        *socket // nil if no poller can serve the connection.
 	input         inputBuffer
-	// reads is how many reads since the start, or since it was polled last, had complete requests. A poller may serve the
-	// connection after readsToPoll of them.
+	// reads is how many reads since the start, or since it was polled last, had complete requests. A poller may serve
+	// the connection after readsToPoll of them.
 	reads, readsToPoll int
 	largeInputBytes    int64 // the size of input beyond readBufferBytes.
 	// readDeadlineSetAt and writeDeadlineSetAt are when the deadlines were set last.

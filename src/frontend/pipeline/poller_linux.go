@@ -45,7 +45,7 @@ func (ps *pollers) leastBusy(s *Server) *poller {
 			ps.all = append(ps.all, &poller{srv: s, conns: make(map[int32]*conn)})
 		}
 	}
-	return slices.MinFunc(ps.all, func(a, b *poller) int { return cmp.Compare(a.open(), b.open()) })
+	return slices.MinFunc(ps.all, func(a, b *poller) int { return cmp.Compare(a.numConns(), b.numConns()) })
 }
 
 // stop makes the pollers return all connections to goroutines of their own. Server.stoppingCtx must have ended.
@@ -77,14 +77,13 @@ type poller struct {
 	wakeFD  int // an eventfd that ends a wait.
 }
 
-// readyConn is a connection with events of epoll, and when they were read.
+// readyConn is a connection with events of epoll.
 type readyConn struct {
 	*conn
 	events uint32
-	at     time.Time
 }
 
-func (p *poller) open() int {
+func (p *poller) numConns() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.conns)
@@ -216,8 +215,9 @@ func (p *poller) wake() {
 // run serves the connections until there is none, or until an answer has to wait. Then it serves only that connection.
 func (p *poller) run() {
 	for {
-		for _, r := range p.wait() {
-			reason, stays := r.answerPolled(r.events, r.at)
+		ready, now := p.wait()
+		for _, r := range ready {
+			reason, stays := r.answerPolled(r.events, now)
 			switch {
 			case stays:
 			case !r.isPolled():
@@ -227,7 +227,7 @@ func (p *poller) run() {
 				return
 			}
 		}
-		for _, c := range p.sweep() {
+		for _, c := range p.sweep(now) {
 			if !p.handOff(c, nil) {
 				return
 			}
@@ -248,9 +248,9 @@ func (p *poller) handOff(c *conn, reason error) (hasOthers bool) {
 	return hasOthers
 }
 
-// wait waits until there are connections that have input or an end, or until a sweep is due, and returns the
-// connections.
-func (p *poller) wait() []readyConn {
+// wait waits until there are connections that have input or an end, or until a sweep is due. It returns the
+// connections and the time.
+func (p *poller) wait() ([]readyConn, time.Time) {
 	n := p.tryWait()
 	if n == 0 {
 		millis := -1
@@ -260,16 +260,15 @@ func (p *poller) wait() []readyConn {
 		clear(p.ready[:cap(p.ready)])                         // A wait keeps no memory of closed connections.
 		n, _ = unix.EpollWait(p.epollFD, p.events[:], millis) // fails only if a signal interrupts it.
 	}
-	now := time.Now()
 	p.ready = p.ready[:0]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range p.events[:max(n, 0)] {
 		if c := p.conns[e.Fd]; c != nil { // It is nil for wakeFD, which stays set: sweep returns all connections then.
-			p.ready = append(p.ready, readyConn{c, e.Events, now})
+			p.ready = append(p.ready, readyConn{c, e.Events})
 		}
 	}
-	return p.ready
+	return p.ready, time.Now()
 }
 
 // tryWait sets events to those that there are, and returns their number.
@@ -286,13 +285,13 @@ func (p *poller) sweepInterval() time.Duration {
 }
 
 // sweep returns the connections that have been idle for IdleTimeout, and all after Shutdown.
-func (p *poller) sweep() (leaving []*conn) {
+func (p *poller) sweep(now time.Time) (leaving []*conn) {
 	timeout, isStopping := p.srv.cfg.IdleTimeout, p.srv.stoppingCtx.Err() != nil
 	if !isStopping {
-		if timeout == 0 || time.Since(p.sweptAt) < p.sweepInterval() {
+		if timeout == 0 || now.Sub(p.sweptAt) < p.sweepInterval() {
 			return nil
 		}
-		p.sweptAt = time.Now()
+		p.sweptAt = now
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -22,7 +22,7 @@ func numPolled(s *Server) (n int) {
 	s.pollers.mu.Lock()
 	defer s.pollers.mu.Unlock()
 	for _, p := range s.pollers.all {
-		n += p.open()
+		n += p.numConns()
 	}
 	return n
 }
@@ -84,6 +84,20 @@ func exchangeUntilPolled(tb testing.TB, s *Server, c net.Conn) {
 		exchange(tb, c, "x\n", "..\n")
 		return numPolled(s) == 1
 	})
+}
+
+// flood sends requests on c and reads nothing, until the server closes the connection. Then it closes the channel.
+func flood(c net.Conn) <-chan struct{} {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		for {
+			if _, err := io.WriteString(c, strings.Repeat("\n", 100_000)); err != nil {
+				return
+			}
+		}
+	}()
+	return closed
 }
 
 // openFiles returns how many file descriptors the process has.
@@ -156,7 +170,8 @@ func TestPolledClients(t *testing.T) {
 			}
 			c := dial(t, addr)
 			go func() {
-				for _, packet := range harness.CutPackets([]byte(input.String()), func() int { return 1 + random.IntN(5000) }) {
+				size := func() int { return 1 + random.IntN(5000) }
+				for _, packet := range harness.CutPackets([]byte(input.String()), size) {
 					_, _ = c.Write(packet) // After an error, the replies are not complete.
 				}
 				_ = c.(*net.TCPConn).CloseWrite()
@@ -181,15 +196,7 @@ func TestPolledClientsDoNotWaitForOthers(t *testing.T) {
 	if _, err := io.WriteString(waiting, "wait\n"); err != nil {
 		t.Fatal(err)
 	}
-	flooded := make(chan struct{})
-	go func() {
-		defer close(flooded)
-		for { // until the server closes the connection
-			if _, err := io.WriteString(deaf, strings.Repeat("\n", 100_000)); err != nil {
-				return
-			}
-		}
-	}()
+	flooded := flood(deaf)
 	for range 1000 {
 		exchange(t, other, "a\n", "..\n")
 	}
@@ -335,15 +342,7 @@ func TestPolledShutdownHasADeadline(t *testing.T) {
 	l := harness.Listen(t)
 	go func() { _ = s.Serve(l) }() // It ends with Shutdown.
 	deaf := dialPolled(t, s, l.Addr())
-	flooded := make(chan struct{})
-	go func() {
-		defer close(flooded)
-		for {
-			if _, err := io.WriteString(deaf, strings.Repeat("\n", 100_000)); err != nil {
-				return
-			}
-		}
-	}()
+	flooded := flood(deaf)
 	harness.Until(t, "the server waits for the client", func() bool { return numPolled(s) == 0 })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
